@@ -150,3 +150,43 @@ def test_what_a_member_had_is_taken(tmp_path: Path, what: str) -> None:
         assert back.wait(300) == 0, case.errors()
     finally:
         back.kill()
+
+
+SHARES = """
+import mmap, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_EXCL)
+os.ftruncate(fd, 4096)
+memory = mmap.mmap(fd, 4096)
+memory[:4] = b"mine"
+open("ready", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.01)
+print(memory[:4], os.stat(sys.argv[1]).st_ino == os.fstat(fd).st_ino)
+os.unlink(sys.argv[1])
+"""
+
+
+def test_the_name_of_shared_memory_is_taken(tmp_path: Path) -> None:
+    """Said before a file is touched; free again, the program goes on."""
+    shared = Path(f"/dev/shm/metamori-{tmp_path.name}-{id(tmp_path)}")
+    case = Memory(tmp_path, ["/usr/bin/python3", "-c", SHARES, shared], ends=False)
+    run = case.start()
+    try:
+        wait_until((case.work / "ready").exists, f"it is ready: {case.errors()}")
+        assert case.verb("checkpoint").returncode == 0, case.errors()
+    finally:
+        case.kill_with(run)
+        run.wait()
+    assert case.verb("log").returncode == 0
+    shared.unlink(missing_ok=True)
+    shared.write_bytes(b"somebody else's")
+    try:
+        (case.work / "go").touch()
+        before = picture(case.work)
+        done = case.verb("restart", "--force", "1")
+        assert done.returncode == 1 and b"is there, where the program had shared memory" in done.stderr, done
+        assert picture(case.work) == before and shared.read_bytes() == b"somebody else's"
+    finally:
+        shared.unlink()
+    done = case.verb("restart", "--force", "1")
+    assert (done.returncode, done.stdout) == (0, b"b'mine' True\n"), done
