@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from catalog import DESCRIPTORS, FIELD, NAMES, STREAMS, Scenario
+from conftest import Compile
 from lab import Lab, Tree, difference
 
 
@@ -221,3 +222,11 @@ def test_the_log_of_copies_grows_with_their_number(elsewhere: Lab) -> None:
     """Each restore makes the file anew, and what it has been is written again by each."""
     done = elsewhere.run([sys.executable, "-c", COPIES, elsewhere.store / "run" / "ahead"])
     assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_set_user_id_bits_and_owner_come_back(lab: Lab, compiled: Compile) -> None:
+    done = lab.run([compiled("set_user_id")])
+    assert (done.returncode, done.stderr) == (0, b"")
+    shown = [line for line in done.stdout.decode().splitlines() if " of " in line]
+    assert shown == ["106755 of 0:0", "100755 of 1:1", "106755 of 0:0"]

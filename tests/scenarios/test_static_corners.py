@@ -97,8 +97,36 @@ int main(void)
 """
 
 
+# O_EXCL: nobody can link it, so the store has a copy
+NAMELESS = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int main(void)
+{
+    for (int way = 0; way < 3; way++) {
+        char again[64], back[64] = "";
+        struct stat st;
+        int fd = open(".", O_TMPFILE | O_EXCL | O_RDWR, 0600);
+        snprintf(again, sizeof again, "/proc/self/fd/%d", fd);
+        printf("%zd", write(fd, "content", 7));
+        int other = open(again, way == 0 ? O_WRONLY | O_TRUNC : O_WRONLY);
+        printf(" %d", way == 1 ? truncate(again, 3) : way == 2 ? ftruncate(other, 3) : 0);
+        fstat(fd, &st);
+        printf(" %ld", (long)st.st_size);
+        printf(" %zd", write(other, "ab", 2));
+        printf(" %zd %s\\n", pread(fd, back, 63, 0), back);
+    }
+    return 0;
+}
+"""
+
+
 @OPTIONS
-@pytest.mark.parametrize("text", [THREADS, FLAGS, NUMBERS], ids=["threads", "flags", "numbers"])
+@pytest.mark.parametrize("text", [THREADS, FLAGS, NUMBERS, NAMELESS], ids=["threads", "flags", "numbers", "nameless"])
 def test_as_natively(lab: Lab, native_lab: Lab, text: str, options: list[str]) -> None:
     every_index(lab, native_lab, [built(lab.folder, text)], [""], options)
 

@@ -103,10 +103,11 @@ def give_attributes(path: bytes, pif: PifEntry) -> bool:
     """Mode, owner and time as far as the user may; whether all of them."""
     try:
         found = REAL.lstat(path)
+        if (found.st_uid, found.st_gid) != (pif.uid, pif.gid):
+            REAL.chown(path, pif.uid, pif.gid)     # which takes set-user-id bits away
+            found = REAL.lstat(path)
         if stat.S_IMODE(found.st_mode) != stat.S_IMODE(pif.mode):
             REAL.chmod(path, stat.S_IMODE(pif.mode))
-        if (found.st_uid, found.st_gid) != (pif.uid, pif.gid):
-            REAL.chown(path, pif.uid, pif.gid)
         if found.st_mtime_ns != pif.mtime_ns:
             REAL.set_mtime(path, pif.mtime_ns)
     except (FileNotFoundError, PermissionError):

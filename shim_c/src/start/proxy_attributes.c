@@ -41,11 +41,23 @@ static int beyond_its_limit(const struct mm_waiting *from, const struct mm_place
         && (uint64_t)length > limit.rlim_cur && fstatat(place->dir, place->path, &st, 0) == 0 && st.st_size < length;
 }
 
+/* Of a file without a name the store can have but a copy, which is cut; the program sees the file itself. */
+static int truncate_both(const char *path, off_t length)
+{
+    struct stat st;
+    int r = truncate(path, length);
+    if (r < 0 || sys(SYS_newfstatat, AT_FDCWD, path, &st, 0) < 0 || st.st_nlink)
+        return r;
+    long done = sys(SYS_truncate, path, length);
+    errno = (int)-done;
+    return done < 0 ? -1 : 0;
+}
+
 static enum mm_answer truncate_at(const struct mm_shown *call, const struct mm_waiting *from, uint64_t path, off_t length, struct mm_place *place, long *result)
 {
     char whole[PATH_ROOM_SHOWN + 64];
     return mm_find_place(call, from, AT_FDCWD, path, place) && !beyond_its_limit(from, place, length)
-        ? mm_answered(truncate(mm_whole_path(place, whole, sizeof whole), length), result) : MM_ANSWER_KERNEL;
+        ? mm_answered(truncate_both(mm_whole_path(place, whole, sizeof whole), length), result) : MM_ANSWER_KERNEL;
 }
 
 /* With AT_EMPTY_PATH, by its descriptor. */

@@ -53,6 +53,8 @@ static long written_unseen(int fd, int flags)
     enter();
     if (!(mm_pif_at(mm_area, slot)->flags & MM_COPIED))
         r = mm_stay_home(slot, fd, MM_UNSEEN, MM_ENGINE);
+    else if (flags & O_TRUNC)
+        r = sys(SYS_ftruncate, fd, 0);     /* the copy was cut, and the program sees the file itself */
     leave();
     return r;
 }
