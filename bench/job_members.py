@@ -20,7 +20,7 @@ from metamori.store.format.records import Meta, NameEntry, PifEntry, UndoEntry
 from metamori.store.io import commit
 from metamori.store.read.store import Store
 
-READY_S, FREEZE_S, WRITE_S, ALIVE_S = 0.001, 0.001, 0.005, 2.0
+READY_S, FREEZE_S, LOOK_S, WRITE_S, ALIVE_S = 0.001, 0.0003, 0.0007, 0.005, 2.0
 BLOCK = bytes(4096)
 
 
@@ -93,6 +93,8 @@ class Members:
                 self.later(now + 2 * self.delay_s + READY_S, number, {"what": "ready", "round": message["round"]})
             elif message["what"] == "cut":
                 self.later(now + 2 * self.delay_s + FREEZE_S, number, {"what": "frozen", "round": message["round"]})
+            elif message["what"] == "look":
+                self.later(now + 2 * self.delay_s + LOOK_S, number, {"what": "looked", "round": message["round"]})
             elif message["what"] == "go":
                 self.later(now + 2 * self.delay_s + WRITE_S, number,
                            {"what": "written", "round": message["round"], "index": message["round"]})

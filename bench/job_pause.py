@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from metamori.runtime.job import counter, relays
-from metamori.runtime.job.relays import COUNTER, OTHERS, RELAY, Message, Share
+from metamori.runtime.job.relays import COUNTER, DONE, OTHERS, RELAY, TOLD, Message, Share
 from metamori.runtime.job.wire import Client, Server
 from metamori.store.read.store import Store
 
-READY_S, FREEZE_S, WRITE_S = 0.001, 0.001, 0.005           # of a small run, as measured
+READY_S, FREEZE_S, LOOK_S, WRITE_S = 0.001, 0.0003, 0.0007, 0.005    # of a small run, as measured
 
 
 class Cost(NamedTuple):
@@ -88,7 +88,7 @@ class Job:
             at, _, who, line, message, whose = heapq.heappop(self.due)
             if who == b"":
                 self.free[b""], self.mark = max(at, now) + self.cost.take, spent()
-                self.handled[b""] += message["what"] == "frozen"
+                self.handled[b""] += message["what"] in DONE
                 return bytes.fromhex(whose), message
             self.turn(at, who, line, message, whose)
         self.free[b""], self.mark = limit, spent()
@@ -102,7 +102,7 @@ class Job:
 
     def says(self, who: bytes, to: bytes, line: str, message: Message) -> None:
         self.free[who] = self.free.get(who, 0.0) + self.cost.send
-        self.handled[who] += message["what"] in ("cut", "go", "frozen")
+        self.handled[who] += message["what"] in (*TOLD, *DONE)
         self.later(self.free[who] + self.delay_s, to, line, message, who.hex())
 
     def send_from(self, who: bytes, sends: relays.Sends) -> None:
@@ -130,7 +130,7 @@ class Job:
                 [(COUNTER, {"what": "written", "round": self.shares[who].number, "index": 1})]
         else:
             share = self.shares[who]
-            cut, goes_on = share.is_cut, share.goes_on
+            cut, looks, goes_on = share.is_cut, share.may_look, share.goes_on
             sends = share.hear(line, message, whose)
             self.handled[who] += 1
             if share.is_cut > cut:
@@ -139,6 +139,8 @@ class Job:
         self.send_from(who, sends)
         if what == "cut" and share.is_cut > cut:
             self.later(self.free[who] + FREEZE_S, who, "self", {"what": "frozen"})
+        if what == "look" and share.may_look > looks:
+            self.later(self.free[who] + LOOK_S, who, "self", {"what": "looked"})
         if what == "go" and share.goes_on > goes_on:
             self.pauses.append(self.free[who] - self.stood[who])
             self.later(self.free[who] + WRITE_S, who, "self", {"what": "written"})

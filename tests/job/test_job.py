@@ -112,6 +112,30 @@ def test_what_is_asked_of_a_job_and_taken_back(lab: Lab) -> None:
     lab.assert_state(seen[1], "redo")
 
 
+def test_restart_starts_no_run_of_a_job_alone(lab: Lab) -> None:
+    """It says how all are started; a run after the job starts again."""
+    ranks = job(lab, 2)
+    for rank in ranks:
+        rank.do("append", "common", "a")
+    checkpoint(lab, {})
+    ranks[1].do("append", "common", "b")
+    assert end(ranks) == ""
+    before = picture(lab.work)
+    for words in ((), (0,), (1,), (2, "--force")):
+        said = lab.verb("restart", *words, code=1).stderr
+        assert "start the job as before" in said and "'metamori restore " in said
+        lab.assert_state(before, "a refused restart")
+    lab.restore(1)
+    ranks = job(lab, 2)
+    assert ranks[0].do("read", "common") == "aa"
+    end(ranks)
+    done = subprocess.run([*lab.argv("run"), "--", "sh", "-c", "echo once >> common"], cwd=lab.work, env=lab.env,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lab.verb("restart")
+    assert (lab.work / "common").read_text().count("once") == 2
+
+
 def test_a_run_that_hangs_is_named_and_the_others_go_on(lab: Lab) -> None:
     seen: dict[int, Tree] = {}
     ranks = job(lab, 2)

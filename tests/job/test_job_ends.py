@@ -25,6 +25,9 @@ __all__ = ["disks", "net"]                 # pytest finds them here
 HELD = r"""
 import os, sys, threading, time
 from pathlib import Path
+if "AHEAD" in os.environ:                  # seconds: this machine's clock; before anybody has taken the call
+    now_ns = time.time_ns
+    time.time_ns = lambda: now_ns() + int(os.environ["AHEAD"]) * 10**9
 from metamori.cli.main import main
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.job import counter, finish, folder, member, places, relays, start, wire
@@ -64,6 +67,13 @@ def hears(self, wait_s):
     return got
 wire.Server.receive = hears
 before(Session, "last_checkpoint", "end", lambda *args, **named: named.get("home"))
+freeze = Session._freeze
+def frozen(self, *args):
+    found = freeze(self, *args)
+    (where / "frozen").touch()
+    return found
+Session._freeze = frozen
+before(Session, "_freeze", "freeze", lambda *args, **named: threading.current_thread().name == "metamori member")
 before(start, "_lock", "lock")             # its store is there by then, and nobody's
 before(places, "note", "note")
 before(counter.Counter, "_fold", "fold")

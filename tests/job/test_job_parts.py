@@ -31,13 +31,17 @@ from metamori.store.read.store import Store
 
 
 def test_a_round_goes_on_when_all_are_frozen_and_is_over_when_all_have_written() -> None:
-    round_ = Round(4, {b"a", b"b"})
+    places = iter((96,))                   # asked for once, when all are frozen
+    round_ = Round(4, {b"a", b"b"}, place=lambda: next(places))
     ready = {"what": "ready", "round": 4}
     answers = [round_.take(who, ready) for who in (b"a", b"a", b"b", b"b")]
     assert answers == [None, None, {"what": "cut", "round": 4}, None]
     assert round_.take(b"a", {"what": "frozen", "round": 4}) is None
     assert round_.take(b"b", {"what": "frozen", "round": 3}) is None
-    assert round_.take(b"b", {"what": "frozen", "round": 4}) == {"what": "go", "round": 4}
+    assert round_.take(b"b", {"what": "frozen", "round": 4}) == {"what": "look", "round": 4, "place": 96}
+    assert round_.take(b"b", {"what": "frozen", "round": 4}) is None
+    assert round_.take(b"b", {"what": "looked", "round": 4}) is None
+    assert round_.take(b"a", {"what": "looked", "round": 4}) == {"what": "go", "round": 4}
     assert not round_.is_over
     for who, index in ((b"a", 7), (b"b", 9)):
         assert round_.take(who, {"what": "written", "round": 4, "index": index}) is None
@@ -55,7 +59,7 @@ def test_a_round_is_short_when_one_that_is_awaited_ends() -> None:
     round_ = Round(1, {b"a", b"b"})
     round_.leave(b"c")
     assert not round_.is_short
-    for what in ("ready", "frozen", "written"):
+    for what in ("ready", "frozen", "looked", "written"):
         round_.take(b"a", {"what": what, "round": 1, "index": 1})
     round_.leave(b"a")
     assert not round_.is_short

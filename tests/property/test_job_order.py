@@ -192,8 +192,8 @@ def test_lines_that_are_torn_are_none(tmp_path: Path, monkeypatch: pytest.Monkey
     random_ = random.Random(4)
     data, stand = b"", {}
     for stamp in range(1, 400):
-        line = order._LINE.pack(0x7264726f, 0, 7, stamp)
-        line = order._LINE.pack(0x7264726f, order.zlib.crc32(line[8:]), 7, stamp)
+        line = order.ORDER.pack(0x7264726f, 0, 7, stamp)
+        line = order.ORDER.pack(0x7264726f, order.zlib.crc32(line[8:]), 7, stamp)
         if random_.random() < 0.2:
             cut = random_.randrange(1, len(line))
             data += random_.choice([line[:cut], bytes(cut), line[:cut] + b"\xff" + line[cut + 1:], b"ordr" * 3])

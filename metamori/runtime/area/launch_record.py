@@ -16,6 +16,8 @@ from metamori.store.format.records import Launch
 from metamori.store.io.os_io import umask
 from metamori.store.read.store import Store
 
+OF_JOB = b"METAMORI_OF_JOB="               # in the environment that is recorded of a run's command: it was one of a job
+
 
 def _path(area: Area, what: str = "launch") -> str:
     return os.path.join(area.path, what)
@@ -81,10 +83,14 @@ def due_in(area: Area) -> float | None:
 
 
 def of_index(store: Store, index: int) -> Launch:
-    """The command of the run that made an index; of 0, of the first run that grew from it. MetamoriError."""
+    """The command of the run that made an index; of 0, of the first run that grew from it. MetamoriError, also where
+    it was one of many: who starts them all is not known."""
     chain = store.history.chain(index)[:-1] or list(store.history.children(0))
     for each in chain:
         found = store.meta(each).launch
+        if found and OF_JOB in found[0].env:
+            raise MetamoriError(f"checkpoint {index} is of a job, of which one run alone is nothing: 'metamori restore "
+                                f"{index}', then start the job as before")
         if found:
             return found[0]
     raise MetamoriError(f"how the program of checkpoint {index} was started is not recorded (a run by hand?)")

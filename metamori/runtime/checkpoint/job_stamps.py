@@ -5,29 +5,40 @@ Beside the store's records, in lines of fixed length that are only appended: kin
 of the path), time by CLOCK_MONOTONIC_RAW. And which bytes of saved blocks the run has written over: kind, number of the
 block in the buffer, then in place of the time from where, to where, and for how many blocks that is so. Those of an
 index follow a line that has its number as the key.
+
+And the place of each index in <job>/nodes/order (shim_c/src/engine/order.c), in place of the time: taken when the run
+was frozen, before it looked at its files. What it did is done by then, and what others had done by a place before that
+one it sees: of two looks the one with the later place counts. The runs of one checkpoint have one, taken when all were
+frozen.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import struct
+import time
+import zlib
 from bisect import bisect
 from collections.abc import Iterator
 
+from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import BLOCK
 from metamori.runtime.checkpoint.cut import Cut, Moved
 from metamori.store.io import commit
+from metamori.store.io.os_io import Door
 from metamori.store.read.store import Store
 
 _LINE = struct.Struct("<BxxxI QQ")
-_PREIMAGE, _NAME, _WRITTEN, _INDEX = 1, 2, 3, 4
+_PREIMAGE, _NAME, _WRITTEN, _INDEX, _PLACE = 1, 2, 3, 4, 5
 _MOST = (1 << 32) - 1
 CHECK = 0x6d6a6f62
 
 
-def note(store: Store, cut: Cut, index: int, durable: bool) -> None:
+def note(store: Store, cut: Cut, index: int, durable: bool, place: int) -> None:
     """Before the records that they are of."""
     lines = [_LINE.pack(_PREIMAGE, CHECK, each.buffer_start, each.stamp_ns) for each in cut.preimages if each.stamp_ns]
     lines += [_LINE.pack(_NAME, CHECK, hashed(path), touch.stamp_ns)
@@ -36,9 +47,12 @@ def note(store: Store, cut: Cut, index: int, durable: bool) -> None:
               for place, first, end, count in _together(cut.partly_written)]
     if cut.moved:
         _note_moved(store, cut, index, durable)
+    if lines:
+        lines.insert(0, _LINE.pack(_INDEX, CHECK, index, 0))
+    if place >= 0:
+        lines.append(_LINE.pack(_PLACE, CHECK, index, place))
     if not lines:
         return
-    lines.insert(0, _LINE.pack(_INDEX, CHECK, index, 0))
     fd = store.door.open(store.layout.stamps, os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
     try:
         end = store.door.fstat(fd).st_size // _LINE.size * _LINE.size
@@ -47,6 +61,63 @@ def note(store: Store, cut: Cut, index: int, durable: bool) -> None:
             store.door.fsync(fd)
     finally:
         store.door.close(fd)
+
+
+ORDER = struct.Struct("=IIQQ")             # struct mm_order
+MAGIC = struct.pack("=I", lib.MM_ORDER_MAGIC)
+assert ORDER.size == ffi.sizeof("struct mm_order")
+_LOCK = struct.Struct("hh4xqqi4x")         # struct flock
+_WAIT_S = 0.2
+
+
+def order_of(node: Store) -> bytes:
+    """Of one of the job's runs."""
+    return os.path.join(os.path.dirname(node.layout.root), b"order")
+
+
+def take_place(door: Door, path: bytes) -> int:
+    """A line of nobody's in the order of the job; where it stands, or -1: no lock in time, no room."""
+    try:
+        fd = door.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return -1
+    try:
+        if not _is_locked(fd):
+            return -1
+        place = door.fstat(fd).st_size
+        said = struct.pack("=QQ", 0, time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
+        door.pwrite(fd, MAGIC + struct.pack("=I", zlib.crc32(said)) + said, place)
+        return place
+    except OSError:
+        return -1
+    finally:
+        door.close(fd)
+
+
+def _is_locked(fd: int) -> bool:
+    """Until it is closed: a lock of the process would go when another thread closes the file."""
+    ends = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            return True
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES) or time.monotonic() > ends:
+                return False
+        time.sleep(0.0001)
+
+
+def require_later(door: Door, path: bytes, place: int) -> None:
+    """From here on all places are later than that one: a power cut may have taken the end of the file."""
+    try:
+        fd = door.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    try:
+        if door.fstat(fd).st_size <= place:
+            door.ftruncate(fd, place + 1)
+    finally:
+        door.close(fd)
 
 
 def _together(rows: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int, int]]:
@@ -89,6 +160,7 @@ class Stamps:
     def __init__(self, store: Store) -> None:
         self._store, self._read = store, 0
         self.preimages: dict[int, int] = {}
+        self.places: dict[int, int] = {}
         self._index = 0
         self._names: dict[int, list[tuple[int, int]]] = {}     # each index that noted it, and when, in order
         self._written: list[tuple[int, int, int, int]] = []    # place, blocks, from where, to where
@@ -108,6 +180,8 @@ class Stamps:
                 self._written.append((key, stamp & _MOST, stamp >> 48, stamp >> 32 & 0xffff))
             elif kind == _INDEX:
                 self._index = key
+            elif kind == _PLACE:
+                self.places[key] = stamp
             else:
                 self._names.setdefault(key, []).append((self._index, stamp))
         self._read = end

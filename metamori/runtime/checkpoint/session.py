@@ -52,6 +52,8 @@ class Session(SessionState):
         self.stopped: StoppedWriters | None = None     # those that no freeze holds, where that is asked for
         self.outside = "refuse"            # with memory: what becomes of descriptors that lead out of the run
         self.when_ready: Callable[[], None] | None = None # called before the run is frozen: a job
+        self.when_frozen: Callable[[], None] | None = None     # then, before anybody looks at its files
+        self.place = -1                    # of the last instant among all that the runs of a job do (job_stamps.py)
         self.when_cut: Callable[[], None] | None = None   # called with the run frozen, before it goes on
         self._records = -1                 # head.records when all that it counts was known here
 
@@ -113,8 +115,10 @@ class Session(SessionState):
         parent = self.store.state(self.area.head.parent)
         if self.when_ready:
             self.when_ready()
-        # with memory it is asked first who may be frozen; what is looked at beside those who stand still is of an instant
-        ahead = None if with_memory or self.stopped else look_ahead(self.area)
+        of_job = bool(self.area.head.flags & lib.MM_JOB)
+        # with memory it is asked first who may be frozen; what is looked at beside those who stand still is of an instant;
+        # what other runs of a job change is not noted here
+        ahead = None if with_memory or self.stopped or of_job else look_ahead(self.area)
         deadline = time.monotonic() + _PASSES_S
         for tries in count():
             time.sleep(min(0.05, 0.002 * tries))   # for what passes only while the programs run
@@ -123,6 +127,8 @@ class Session(SessionState):
                 try:
                     if self.stopped:
                         self.stopped.require_all()
+                    if of_job:
+                        self._note_place()
                     cut = self._instant(index, parent, image, ahead)
                     break
                 except MetamoriError as error:      # a process was killed while all were held, say
@@ -145,6 +151,14 @@ class Session(SessionState):
             half_way.forget(cut.half_way)
         self._records = self.area.head.records
         return index
+
+    def _note_place(self) -> None:
+        from metamori.runtime.checkpoint import job_stamps
+
+        if self.when_frozen:
+            self.when_frozen()
+        else:                              # alone, at its end
+            self.place = job_stamps.take_place(self.store.door, job_stamps.order_of(self.store))
 
     @property
     def _has_memory(self) -> bool:
@@ -206,7 +220,7 @@ class Session(SessionState):
         if self.area.head.flags & lib.MM_JOB:
             from metamori.runtime.checkpoint import job_stamps  # few runs are of a job
 
-            job_stamps.note(self.store, cut, index, self.durable)
+            job_stamps.note(self.store, cut, index, self.durable, self.place)
         if self.durable:
             self._sync(cut, bool(offsets.entries or cut.preimages))
         for after_index, entries in sorted(fold.undo_entries().items()):

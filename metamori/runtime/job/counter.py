@@ -1,8 +1,8 @@
 """The one of a job's runs that counts: it has the lock of the job's store, and takes each checkpoint of the job.
 
-States of a checkpoint: asked -> every run is about to freeze -> every run is frozen and has cut -> all go on -> each
-has its own index -> the job's record is renamed into place. Only then it exists. If anything fails before, a message
-says so, all go on, and the next one takes it along.
+States of a checkpoint: asked -> every run is about to freeze -> every run is frozen -> every run has looked at its
+files, and cut -> all go on -> each has its own index -> the job's record is renamed into place. Only then it exists. If
+anything fails before, a message says so, all go on, and the next one takes it along.
 
 `Round` is what is to be sent and waited for, without sockets and clocks of its own.
 """
@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from metamori.errors import MetamoriError, StoreBusy, sentence
+from metamori.runtime.checkpoint import job_stamps
 from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import disks, finish, folder, places
 from metamori.runtime.job.clock import now_ns
@@ -25,13 +26,13 @@ from metamori.runtime.job.disk import Disk
 from metamori.runtime.job.fold import JobFold
 from metamori.runtime.job.order import Order
 from metamori.runtime.job.part import Part
-from metamori.runtime.job.relays import LATE_S, Tree
+from metamori.runtime.job.relays import DONE, LATE_S, TOLD, Tree
 from metamori.runtime.job.wire import Message, Server
 from metamori.store.read.store import Store
 from metamori.tables.record import mutable
 
 READY_S = 4.0                              # until all are about to freeze; programs go on
-FREEZE_S = 4.0                             # until all are frozen: meanwhile those that are stand still
+FREEZE_S = 4.0                             # until all are frozen, and have cut: those that are stand still
 WRITE_S = 120.0                            # until all have written, and say so each second; programs go on
 SILENT_S = 4.0                             # without a message from a run that lives
 DIED_S = 0.2                               # without an answer, before it is asked whether a run was killed
@@ -51,16 +52,19 @@ class Ended(Refused):
 class Round:
     """One checkpoint of all: what each has answered so far."""
 
-    def __init__(self, number: int, runs: set[bytes], above: Mapping[bytes, bytes] = MappingProxyType({})) -> None:
-        """above: of a run the relay that it is spoken with through, while all stand still (relays.py)."""
-        self.number, self._runs = number, frozenset(runs)
+    def __init__(self, number: int, runs: set[bytes], above: Mapping[bytes, bytes] = MappingProxyType({}),
+                 place: Callable[[], int] = lambda: -1) -> None:
+        """above: of a run the relay that it is spoken with through, while all stand still (relays.py). place: of the
+        instant among all that runs do, asked when all are frozen."""
+        self.number, self._runs, self._place = number, frozenset(runs), place
+        self._look: Message = {}
         self._above = {who: relay for who, relay in above.items() if who in runs and relay in runs}
         self._below: dict[bytes, set[bytes]] = {}
         for who, relay in self._above.items():
             self._below.setdefault(relay, set()).add(who)
         self._near = self._runs - self._above.keys()
         self._is_late = False
-        self.ready, self.frozen, self.written = set(runs), set(runs), set(runs)     # those still awaited
+        self.ready, self.frozen, self.looked, self.written = (set(runs) for _ in range(4))   # those still awaited
         self.indexes: dict[bytes, int] = {}
         self.why = ""
         self.is_short = False              # one that is awaited has ended
@@ -73,17 +77,18 @@ class Round:
 
     def told(self, answer: Message) -> frozenset[bytes]:
         """Who must hear it from here."""
-        return self._near if answer["what"] in ("cut", "go") else self._runs
+        return self._near if answer["what"] in TOLD else self._runs
 
     def late(self) -> tuple[set[bytes], Message] | None:
         """What relays should have passed on by now, to all that may still wait for it; once."""
         if self._is_late or not self._above or self.ready:
             return None
-        if self.frozen:
-            self._is_late, self._near = True, self._runs       # so is "go"
-            return self.frozen & (self._above.keys() | self._below.keys()), {"what": "cut", "round": self.number}
         self._is_late = True
-        return self.written & self._above.keys(), {"what": "go", "round": self.number}
+        if not (self.frozen or self.looked):
+            return self.written & self._above.keys(), self._tells("go")
+        self._near = self._runs            # so is what follows
+        awaited = (self.frozen or self.looked) & (self._above.keys() | self._below.keys())
+        return awaited, self._tells("cut") if self.frozen else self._look | self._tells("look")
 
     def take(self, who: bytes, message: Message) -> Message | None:
         """What all are to be told now, or nothing."""
@@ -91,20 +96,27 @@ class Round:
             return None
         if message["what"] == "ready" and who in self.ready:
             self.ready.remove(who)
-            return None if self.ready else {"what": "cut", "round": self.number}
-        if message["what"] == "frozen":
-            if not self.frozen:
+            return None if self.ready else self._tells("cut")
+        if message["what"] in DONE:
+            awaited = self.frozen if message["what"] == "frozen" else self.looked
+            if not awaited:
                 return None                # a relay, for those that were asked themselves meanwhile
-            self.frozen.discard(who)
+            awaited.discard(who)
             if message.get("all"):
-                self.frozen -= self._below.get(who, frozenset())
-            return None if self.frozen else {"what": "go", "round": self.number}
+                awaited -= self._below.get(who, frozenset())
+            if awaited or awaited is self.looked:
+                return None if awaited else self._tells("go")
+            self._look = self._tells("look") | {"place": self._place()}
+            return self._look
         if message["what"] == "written":
             self.written.discard(who)
             self.indexes[who] = message["index"]
         if message["what"] == "failed":
             return self.give_up(message["why"])
         return None
+
+    def _tells(self, what: str) -> Message:
+        return {"what": what, "round": self.number} | ({"alone": True} if self._is_late else {})
 
     def leave(self, who: bytes) -> None:
         self.is_short = self.is_short or who in self.written
@@ -116,11 +128,11 @@ class Round:
     @property
     def limit_s(self) -> float:
         """For those that are awaited now."""
-        return READY_S if self.ready else FREEZE_S if self.frozen else WRITE_S
+        return READY_S if self.ready else FREEZE_S if self.frozen or self.looked else WRITE_S
 
     @property
     def awaited(self) -> set[bytes]:
-        return self.ready or self.frozen or self.written
+        return self.ready or self.frozen or self.looked or self.written
 
     @property
     def is_over(self) -> bool:
@@ -274,7 +286,8 @@ class Counter(threading.Thread):
     def _take(self, message: str) -> int:
         ended = self._settle()
         self._round += 1
-        round_ = Round(self._round, set(self._runs), self._tree.above)
+        round_ = Round(self._round, set(self._runs), self._tree.above,
+                       lambda: job_stamps.take_place(self.store.door, self.store.layout.order))
         if not self._runs:
             raise Refused(f"no job is alive in {self.store.path}")
         names = {who: run.name for who, run in self._runs.items()}     # one that has written may end before all have
@@ -286,12 +299,14 @@ class Counter(threading.Thread):
         """Until all have written. Refused, Ended."""
         for whom, start in round_.start():
             self._server.send_all(whom, start)
-        since, awaited, look = time.monotonic(), round_.awaited, time.monotonic() + DIED_S
+        since = begun = time.monotonic()
+        awaited, look = round_.awaited, since + DIED_S
         while not round_.is_over:
-            if round_.awaited is not awaited:
-                since, awaited = time.monotonic(), round_.awaited
             now = time.monotonic()
-            if now >= since + round_.limit_s:
+            if round_.awaited is not awaited:
+                since, awaited = now, round_.awaited
+                begun = begun if awaited is round_.looked else now     # all stand still since before
+            if now >= begun + round_.limit_s:
                 self._tell(round_.give_up(self._who_fails(awaited)))
                 break
             if now > since + LATE_S and (late := round_.late()):

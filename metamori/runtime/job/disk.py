@@ -256,7 +256,9 @@ class Disk:
         told = job.get("told", [])
         nodes = [node for node in nodes if node.newest and os.path.basename(node.path) not in told]
         seen = {each.path: each for each in store.head.identities}
-        for node in sorted(nodes, key=lambda node: node.meta(node.newest).time_ns):
+        parts = [Part(b"", node, Stamps(node), places.read_in(node), node.newest - 1, node.newest) for node in nodes]
+        by_place = all([part.has_places() for part in parts])
+        for node in [part.store for part in sorted(parts, key=lambda part: part.when(part.upto, by_place))]:
             seen |= {each.path: each for each in node.head.identities}
         state = store.state(index)
 

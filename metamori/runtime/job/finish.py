@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterator
 
 from metamori.errors import StoreBusy
+from metamori.runtime.checkpoint import job_stamps
 from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import disks, folder, places
 from metamori.runtime.job.fold import JobFold
@@ -59,6 +61,8 @@ def finish(store: Store, durable: bool = True) -> list[str]:
     if not names:                          # killed before its first run began: not even its number may be there
         close(store)
         return []
+    if any(is_unfinished(store, name) for name in names):
+        job_stamps.require_later(store.door, store.layout.order, max(_places(store, names), default=0))
     said = [text for name in names if (text := complete_run(store, name))]
     store.refresh()
     upto, mapped = folder.folded(store)
@@ -91,6 +95,13 @@ def finish(store: Store, durable: bool = True) -> list[str]:
              for host in disks.elsewhere(store, index)]
     close(store)
     return said
+
+
+def _places(store: Store, names: list[bytes]) -> Iterator[int]:
+    for name in names:
+        stamps = Stamps(Store.open(store.layout.node(name), door=store.door))
+        stamps.refresh()
+        yield from stamps.places.values()
 
 
 def close(store: Store) -> None:

@@ -52,10 +52,12 @@ class JobFold:
         self.state = store.state(parent)
         self.dev = store.door.lstat(store.layout.format).st_dev
         # who has ended, or was killed, has looked at its files at another time: the last look at each counts (`looked`)
-        parts = sorted(parts, key=lambda each: (each.live, each.store.meta(each.upto).time_ns))
+        parts = list(parts)
+        by_place = all([part.has_places() for part in parts])
+        parts.sort(key=lambda each: (each.live, each.when(each.upto, by_place)))
         told = [(part.place.boot, clock.read(store.door, folder.clock(store, part.name))) for part in parts]
         times = clock.timelines(told)
-        self.of = [Said(part, times[part.place.boot], own is not None) for part in parts]
+        self.of = [Said(part, times[part.place.boot], own is not None, by_place) for part in parts]
         if len(times) > 1:                 # one machine's clock says it
             lines = (order or Order(store)).lines(set().union(*(said.stamps() for said in self.of)))
             for said in self.of:

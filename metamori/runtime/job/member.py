@@ -225,8 +225,9 @@ class Member(threading.Thread):
 
     def _cut(self, share: Share) -> None:
         assert self._client is not None and self._lines is not None
-        lines, number = self._lines, share.number
+        lines, number, session = self._lines, share.number, self.session
         begun, ready = threading.Event(), threading.Event()
+        ends = 0.0
 
         def about_to_freeze() -> None:
             if not ready.is_set():         # a full disk has it begin again
@@ -234,17 +235,24 @@ class Member(threading.Thread):
                 _wait(lines, share, lambda: share.is_cut, READY_S)
             ready.set()
 
-        def cut() -> None:
-            if share.goes_on:              # this is not the instant of the others
+        def frozen() -> None:
+            nonlocal ends
+            if share.may_look:             # this is not the instant of the others
                 raise Aborted(_ENDED)
+            ends = time.monotonic() + FREEZE_S
             lines.send(share.frozen())
-            _wait(lines, share, lambda: share.goes_on, FREEZE_S)
+            _wait(lines, share, lambda: share.may_look, FREEZE_S)
+            session.place = share.place
+
+        def cut() -> None:
+            lines.send(share.looked())
+            _wait(lines, share, lambda: share.goes_on, ends - time.monotonic())
             begun.set()
 
-        self.session.when_ready, self.session.when_cut = about_to_freeze, cut
+        session.when_ready, session.when_frozen, session.when_cut = about_to_freeze, frozen, cut
         try:
             with self._beating(begun):
-                index = self.session.checkpoint()
+                index = session.checkpoint()
             self._ask_time(1)
             self._note_clock()
             self._client.send({"what": "written", "round": number, "index": index})
@@ -252,7 +260,7 @@ class Member(threading.Thread):
             self._client.send({"what": "failed", "round": number,
                                "why": f"{self.name_}: {sentence(error) or type(error).__name__}"})
         finally:
-            self.session.when_ready = self.session.when_cut = None
+            session.when_ready = session.when_frozen = session.when_cut = None
 
     @contextmanager
     def _beating(self, begun: threading.Event) -> Iterator[None]:

@@ -9,19 +9,15 @@ round in a circle. Where both speak and contradict each other, one of them is wr
 from __future__ import annotations
 
 import os
-import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from metamori._area import ffi, lib
+from metamori.runtime.checkpoint.job_stamps import MAGIC, ORDER
 from metamori.store.format.records import UndoEntry
 from metamori.store.read.store import Store
 
-_LINE = struct.Struct("=IIQQ")             # struct mm_order
-_MAGIC = struct.pack("=I", lib.MM_ORDER_MAGIC)
 _PIECE = 1 << 20
-assert _LINE.size == ffi.sizeof("struct mm_order")
 Key = tuple[int, int]                      # the run's number and its stamp
 Differing = Callable[[UndoEntry, UndoEntry], list[UndoEntry]]
 
@@ -131,13 +127,13 @@ class Order:
             while more := self._store.door.pread(fd, _PIECE, start + len(data)):
                 data += more
                 at = 0
-                while (at := data.find(_MAGIC, at)) >= 0 and at + _LINE.size <= len(data):
-                    _, crc, run, stamp = _LINE.unpack_from(data, at)
-                    whole = zlib.crc32(data[at + 8:at + _LINE.size]) == crc
+                while (at := data.find(MAGIC, at)) >= 0 and at + ORDER.size <= len(data):
+                    _, crc, run, stamp = ORDER.unpack_from(data, at)
+                    whole = zlib.crc32(data[at + 8:at + ORDER.size]) == crc
                     if whole:
                         yield start + at, (run, stamp)
-                    at += _LINE.size if whole else 1
-                done = at if at >= 0 else max(0, len(data) - len(_MAGIC) + 1)
+                    at += ORDER.size if whole else 1
+                done = at if at >= 0 else max(0, len(data) - len(MAGIC) + 1)
                 data, start = data[done:], start + done
         finally:
             self._store.door.close(fd)

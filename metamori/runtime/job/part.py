@@ -25,23 +25,30 @@ class Part:
     upto: int
     live: bool = True
 
+    def has_places(self) -> bool:
+        """Of all its records; else clocks say which was first."""
+        self.stamps.refresh()
+        return all(index in self.stamps.places for index in range(self.since + 1, self.upto + 1))
+
+    def when(self, index: int, by_place: bool) -> int:
+        return self.stamps.places[index] if by_place else self.store.meta(index).time_ns
+
 
 class Said:
     """A part's records as one; its own numbers. Only of what is on disks of its machine, or only of all else."""
 
-    def __init__(self, part: Part, timeline: Timeline | None, own: bool) -> None:
-        """timeline: of its machine, where there is more than one."""
+    def __init__(self, part: Part, timeline: Timeline | None, own: bool, by_place: bool) -> None:
+        """timeline: of its machine, where there is more than one. by_place: all records of all parts have one."""
         self.part, self._timeline = part, timeline
         metas = [part.store.meta(index) for index in range(part.since + 1, part.upto + 1)]
         offsets = [part.store.offsets(index) for index in range(part.since + 1, part.upto + 1)]
-        part.stamps.refresh()
         self.meta = with_initial(meta_of(metas, part.since, False, Offsets(part.upto, 0, 0)), metas[:-1])
         self.bytes_added = sum(meta.bytes_added for meta in metas)
         self.offsets = [entry._replace(run=entry.run or each.run) for each in offsets for entry in each.entries]
         self.pifs = part.store.state(part.upto).pifs
         self._looked: dict[bytes | int, tuple[bool, int]] = {}
         for meta in metas:
-            when = part.live and meta.index == part.upto, meta.time_ns
+            when = part.live and meta.index == part.upto, part.when(meta.index, by_place)
             self._looked |= dict.fromkeys([each.inode for each in meta.pifs], when)
             self._looked |= dict.fromkeys([each.path for each in meta.names], when)
         self.nowhere: set[bytes] = set()

@@ -1,9 +1,9 @@
 """Relays of a job: a job of thousands of runs stands still hardly longer than one of a hundred (docs/adr/0062).
 
 While all stand still, the one that counts speaks with some WIDTH runs itself. Each of those may be a relay: it passes
-"cut" and "go" on to as many others, and says "frozen" for itself and all of them. All else goes between each run and
-the one that counts. So does this, once a relay is late: what it should have passed on comes from the one that counts
-too, and is answered there.
+"cut", "look" and "go" on to as many others, and says "frozen" and "looked" for itself and all of them. All else goes
+between each run and the one that counts. So does this, once a relay is late: what it should have passed on, and all
+that follows, comes from the one that counts too ("alone"), and is answered there.
 
 `Tree` is the side of the one that counts, `Share` that of each run; both without sockets and clocks of their own.
 """
@@ -16,6 +16,8 @@ from typing import Any
 WIDTH = 64                                 # runs that one speaks with, while they stand still
 LATE_S = 0.05
 COUNTER, RELAY, OTHERS = "counter", "relay", "others"      # a run's lines: to the one that counts, its relay, its runs
+
+TOLD, DONE = ("cut", "look", "go"), ("frozen", "looked")   # all have done the one when they are told the next
 
 Message = dict[str, Any]
 Sends = list[tuple[str, Message]]          # on which line; "others" is all of them
@@ -89,23 +91,43 @@ class Share:
 
     def __init__(self, prepare: Message) -> None:
         self.number: int = prepare["round"]
-        self.is_cut = self.is_frozen = self.goes_on = self.is_off = False
+        self.is_off = False
+        self.place = -1                    # of the instant, in the order of the job (order.py)
+        self._told = self._done = 0        # of TOLD; of DONE
         self._line = COUNTER               # where it answers
         self._below = frozenset(prepare.get("below", ()))
-        self._awaited = set(self._below)
+        self._awaited = set(self._below)   # to have done what it was told last
         self._for_all = {"all": True} if self._below else {}
+
+    @property
+    def is_cut(self) -> bool:
+        return self._told >= 1
+
+    @property
+    def may_look(self) -> bool:
+        return self._told >= 2
+
+    @property
+    def goes_on(self) -> bool:
+        return self._told >= 3
 
     def ready(self) -> Sends:
         return [(COUNTER, {"what": "ready", "round": self.number})]
 
     def frozen(self) -> Sends:
-        self.is_frozen = True
+        return self._has_done(1)
+
+    def looked(self) -> Sends:
+        return self._has_done(2)
+
+    def _has_done(self, step: int) -> Sends:
+        self._done = step
         return self._gathered()
 
     def _gathered(self) -> Sends:
-        if not self.is_frozen or self._awaited:
+        if not 0 < self._told == self._done or self._awaited:
             return []
-        return [(self._line, {"what": "frozen", "round": self.number, **self._for_all})]
+        return [(self._line, {"what": DONE[self._done - 1], "round": self.number, **self._for_all})]
 
     def hear(self, line: str, message: Message, whose: str = "") -> Sends:
         """What it says to that. whose: of one below, as it is called in `prepare`."""
@@ -113,27 +135,30 @@ class Share:
         if message.get("round") != self.number or self.is_off:
             return []
         if line == OTHERS:
-            if what != "frozen" or whose not in self._awaited:
+            if what not in DONE or DONE.index(what) + 1 != self._told or whose not in self._awaited:
                 return []
             self._awaited.discard(whose)
             return self._gathered()
-        if what == "cut":
-            return self._cut(line, message)
-        if what == "go" and self.is_frozen:
-            self.goes_on = True
-            return self._to_others(message)
-        self.is_off = True                 # aborted
-        return []
-
-    def _cut(self, line: str, message: Message) -> Sends:
-        if not self.is_cut:
-            self.is_cut, self._line = True, line
-            return self._to_others(message)
-        if line != COUNTER:                # it had come from there before
+        step = TOLD.index(what) + 1 if what in TOLD else 0
+        if not step or step > min(self._told, self._done) + 1:
+            self.is_off = True             # aborted
             return []
-        self._line, self._for_all = COUNTER, {}        # one between us is late: each answers for itself
-        self._awaited.clear()
-        return self._gathered()
+        if step > self._told:
+            return self._first(line, step, message)
+        return self._alone() if step == self._told and message.get("alone") else []
+
+    def _first(self, line: str, step: int, message: Message) -> Sends:
+        self._told, self.place = step, message.get("place", -1)
+        if step == 1 or line == COUNTER:
+            self._line = line
+        self._awaited = set(self._below)
+        return self._alone() if message.get("alone") else self._to_others(message)
 
     def _to_others(self, message: Message) -> Sends:
         return [(OTHERS, message)] if self._below else []
+
+    def _alone(self) -> Sends:
+        """Some relay is late: each answers for itself, and is told by the one that counts."""
+        self._line, self._for_all, self._below = COUNTER, {}, frozenset()
+        self._awaited.clear()
+        return self._gathered()

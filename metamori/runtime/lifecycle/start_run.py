@@ -103,6 +103,8 @@ def begin_area(
             from metamori.store.restore.resume_point import RESUME_AT
 
             launch = replace(launch, env=(*launch.env, RESUME_AT + os.fsencode(config.resume_at)))
+        if config.job is not None:
+            launch = replace(launch, env=(*launch.env, launch_record.OF_JOB))
         launch_record.note(area, launch)
     # last: of an area that is not whole yet, a kill leaves nothing that has to be completed
     commit.write_file(store.door, store.layout.alive, b"%d\n" % run, durable=False)

@@ -110,6 +110,7 @@ class _Leavings:
             self._good = torn_checkpoints.verified(store, self.state, None if base.everything else {base.run})
         self.torn = [path for inode in self._good for path in self.state.paths(inode)[:1]]
         self.cut = Cut(base.index, 0, 0, 0)
+        self._place = job_stamps.take_place(store.door, job_stamps.order_of(store)) if self.in_job else -1
         self._look(noted)
         self.cut.found.update((path, self._at(path)) for path in arrived.values())
         looked = {path: found.st for path, found in self.cut.found.items()}
@@ -308,7 +309,7 @@ class _Leavings:
             undo.setdefault(index - 1, []).extend(UndoEntry(inode, 0, NO_LIMIT, 0, 0) for inode in gone)
         if meta.names or meta.pifs or offsets.entries or undo or base.index != store.newest:
             if self.in_job:
-                job_stamps.note(store, self.cut, index, True)
+                job_stamps.note(store, self.cut, index, True, self._place)
             if offsets.entries or self.cut.preimages:
                 store.buffers.sync(base.run)
             for after_index, entries in sorted(undo.items()):
