@@ -84,8 +84,12 @@ def complete(store: Store) -> None:
                 raise StoreBusy(f"a job in {store.path} is alive: {os.fsdecode(name)}")
     if prune.recover(store):
         output.say("an interrupted prune was completed")
-    if restore.recover(store):
+    if (theirs := restore.recover(store)) is not None:
         output.say("an interrupted restore was completed")
+        if theirs:
+            from metamori.cli import restore_texts
+
+            output.say(f"replaced or removed meanwhile, and left so: {restore_texts.names_text(theirs)}")
     if run_area:
         try:
             said = finish_if_needed(store)

@@ -6,6 +6,7 @@ a checkpoint from outside. Afterwards every index is there, and the next verb an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +75,40 @@ def test_a_killed_restore(trial: Trial, target: int, step: int, how: str) -> Non
         assert trial.verb("restore", max(trees)).code == 0
     assert kills > 2
     print(f"restore {target} ({how}): {kills} kills")
+
+
+@EVERY
+@pytest.mark.parametrize("gone", [False, True], ids=["replaced", "removed"])
+def test_somebody_works_on_after_a_killed_restore(trial: Trial, step: int, how: str, gone: bool) -> None:
+    """The next verb completes it, but not over a file that an editor has put in another's place, or somebody removed:
+    that stays, and no index is silently another."""
+    said = kills = 0
+    for nth in range(1 + step // 2, 100_000, step):
+        trees = ended(trial)           # from the beginning: what is lost by now says nothing about the next
+        done = traced(trial, nth, how, "restore", 1)
+        if done.status != KILLED:
+            break
+        if not (trial.store / "intent").exists():
+            continue
+        files = sorted(path for path in trial.work.rglob("*") if path.is_file() and not path.is_symlink())
+        theirs, kills = files[kills % len(files)], kills + 1
+        (trial.folder / "new").write_bytes(b"theirs" * 5000)
+        theirs.unlink() if gone else os.replace(trial.folder / "new", theirs)
+        looked = trial.verb("log")
+        if looked.code == 14:              # a file is to come where it stands
+            assert "is in the way" in looked.err, (nth, looked)
+            os.replace(theirs, trial.folder / "new")
+            looked = trial.verb("log")
+        else:
+            assert gone or theirs.read_bytes() == b"theirs" * 5000, (nth, theirs, done.calls[-1])
+        assert looked.code in (0, 12), (nth, looked)
+        said += "meanwhile, and left so" in looked.err
+        try:
+            assert_honest(trial.store, trial.work, trees, lossless=False, moving=False,
+                          untracked=trial.model().state.names.tree())
+        except AssertionError as wrong:
+            raise AssertionError(f"{nth}, {theirs}, {done.calls[-1]}, {looked}: {wrong}") from wrong
+    assert kills and said
 
 
 @EVERY

@@ -16,12 +16,13 @@ from itertools import groupby
 
 from metamori.errors import ChangedOutside, Damaged, MetamoriError
 from metamori.store.format import files, layout
-from metamori.store.format.records import Intent, NameOp, SizeOp, WriteOp
+from metamori.store.format.records import Identity, Intent, KeptHome, NameOp, SizeOp, WriteOp
 from metamori.store.io import commit, xattrs
 from metamori.store.io.buffers import write_zeros
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import MANY, Door, can_be_whole
 from metamori.store.read.store import Store
+from metamori.tables.pif import nearest_ns
 from metamori.tables.record import replace
 
 TYPE_CHECKING = False
@@ -36,17 +37,21 @@ _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.
 class Applier:
     """One application of an intent. Raises MetamoriError naming the file; the intent then stays.
 
-    record: where the intent is on disk; it is replaced there where a step must not be done twice.
+    record: where the intent is on disk; it is replaced there where a step must not be done twice. looks: after a stop,
+    files that somebody has replaced or removed since stay so: `theirs`.
     """
 
-    def __init__(self, store: Store, durable: bool, record: bytes) -> None:
+    def __init__(self, store: Store, durable: bool, record: bytes, looks: bool = False) -> None:
         self._store, self._door, self._durable, self._record = store, store.door, durable, record
+        self._looks, self.theirs = looks, list[bytes]()
         self._folders: set[bytes] = set()
         self._drops: dict[bytes, bytes] = {}   # names that go at the end, and what the same file has then
 
     def run(self, intent: Intent) -> None:
         self._drops = {op.path: op.other for op in intent.names if op.op == "drop"}
         after = self._names(intent)
+        if self._looks:
+            intent = self._without_theirs(intent)
         for size in intent.sizes:
             self._guarded(size.path, self._tighten, size)
         writes = groupby(sorted(intent.writes, key=lambda op: (op.path, op.start)), key=lambda op: op.path)
@@ -63,6 +68,32 @@ class Applier:
             self._sync_all({op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
                            | self._folders)
         self._folders.clear()
+
+    def _without_theirs(self, intent: Intent) -> Intent:
+        """Where a file is not that of head, and has not come as a new one or a copy, somebody has put it there. Numbers
+        of devices change with a boot, and are not looked at."""
+        store, head = self._store, self._store.head
+        names, pifs = store.state(head.index).names, store.state(intent.target).pifs
+        known: dict[int, KeptHome | Identity] = {each.inode: each for each in head.kept}
+        known.update((names[each.path].inode, each) for each in head.identities if each.ino)
+        comes = {path for op in intent.names for path in (op.path, op.other)}
+
+        def is_ours(inode: int, path: bytes, found: os.stat_result) -> bool:
+            was = known.get(inode)
+            if was is None or was.ino == found.st_ino:
+                return was is not None or path in comes
+            have = (found.st_size, nearest_ns(found.st_mtime_ns))
+            return path in comes and any(have == (each.size, each.mtime_ns) for each in (was, pifs[inode]))
+
+        for inode, path in sorted({(op.inode, op.path) for ops in (intent.writes, intent.sizes) for op in ops}):
+            found = self._guarded(path, lstat_or_none, self._door, path)
+            if found is None or not stat.S_ISREG(found.st_mode) or not (
+                    is_ours(inode, path, found) or path.startswith(store.layout.root + b"/")):
+                self.theirs.append(path)
+        gone = set(self.theirs)
+        return replace(intent, writes=tuple(op for op in intent.writes if op.path not in gone),
+                       sizes=tuple(op for op in intent.sizes if op.path not in gone),
+                       xattrs=tuple(op for op in intent.xattrs if op.path not in gone))
 
     def _guarded(self, path: bytes, step: Callable[..., _T], *values: object) -> _T:
         try:

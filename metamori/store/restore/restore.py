@@ -13,7 +13,7 @@ A stop later leaves the intent, and `recover` continues from its beginning.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from itertools import groupby
 
 from metamori.errors import ChangedOutside, Damaged, MetamoriError
@@ -27,6 +27,7 @@ from metamori.store.read.store import Store
 from metamori.store.restore.redo import Applier, read_intent, write_intent
 from metamori.store.restore.restore_plan import Part, Plan, Save, make_plan, plan_commit, plan_names
 from metamori.tables.aml import AddressMap
+from metamori.tables.pif import nearest_ns
 
 
 def plan(store: Store, index: int, part: Part | None = None) -> Plan:
@@ -133,8 +134,9 @@ def _record_left(store: Store, run: int, here: int, target: int, settled: Collec
         store.add_undo(entries, store.newest, durable)
 
 
-def recover(store: Store, durable: bool = True) -> bool:
-    """Complete a move that was interrupted, if there is one; whether there was."""
+def recover(store: Store, durable: bool = True) -> list[bytes] | None:
+    """Complete a move that was interrupted; None: there is none. What somebody has replaced or removed since stays, is
+    found to be modified, and returned."""
     if leaving := read_intent(store, store.layout.leaving):
         if commit.exists(store.door, store.layout.run_area):
             commit.remove_file(store.door, store.layout.leaving, durable)   # nothing was touched; it is planned again
@@ -142,12 +144,12 @@ def recover(store: Store, durable: bool = True) -> bool:
             _finish(store, leaving, durable, store.layout.leaving)
     intent = read_intent(store, store.layout.intent)
     if intent is None:
-        return leaving is not None
+        return None if leaving is None else []
     if store.head.index == intent.target:
         commit.remove_file(store.door, store.layout.intent, durable)
-    else:
-        _finish(store, intent, durable, store.layout.intent)
-    return True
+        return []
+    of_a_run = commit.exists(store.door, store.layout.run_area)     # it may have made files that no record tells of
+    return _finish(store, intent, durable, store.layout.intent, looks=not of_a_run)
 
 
 def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool,
@@ -205,8 +207,11 @@ def _sweep(store: Store, files: Iterable[Identity], homes: tuple[KeptHome, ...])
     return removed
 
 
-def _finish(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
-    Applier(store, durable, record).run(intent)
+def _finish(store: Store, intent: Intent, durable: bool, record: bytes, looks: bool = False) -> list[bytes]:
+    applier = Applier(store, durable, record, looks)
+    applier.run(intent)
+    touched = _Touched(intent)
+    theirs = {*applier.theirs, *(_changed(store, intent.target, touched) if looks else ())}
     written = {write.path for write in intent.writes} | {size.path for size in intent.sizes}
     kept = tuple(KeptHome(each.inode, each.name) if store.layout.kept(each.name) in written else each
                  for each in intent.kept)
@@ -215,23 +220,46 @@ def _finish(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
             kept = tuple(each if store.layout.kept(each.name) in written else _as_noted(store, each) for each in kept)
             names = store.state(intent.target).existing()
             _sweep(store, (identity_now(store.door, each.path) for each in names if each.kind == "file"), intent.kept)
-        store.set_head(intent.target, kept, durable, noted=True, touched=_Touched(intent))
+        store.set_head(intent.target, kept, durable, noted=True, touched=touched.without(theirs))
         commit.remove_file(store.door, record, durable)
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
+    return sorted(theirs)
+
+
+def _changed(store: Store, target: int, touched: Container[bytes]) -> Iterator[bytes]:
+    """Files that a move has brought, or moved, and that are not what the index says: somebody has been at them."""
+    state = store.state(target)
+    for each in state.existing():
+        if each.kind == "file" and each.path in touched:
+            found, pif = lstat_or_none(store.door, each.path), state.pifs[each.inode]
+            if found is None:
+                continue
+            apart = abs(nearest_ns(found.st_mtime_ns) - pif.mtime_ns)
+            coarse = 0 if found.st_mtime_ns % 10**7 else 2 * 10**9     # what FAT, say, leaves of a time
+            if found.st_size != pif.size or apart > coarse:
+                yield each.path
 
 
 class _Touched:
-    """Paths that a move changes: those of its steps, and what lies below a folder or link that it puts elsewhere."""
+    """Paths that a move changes: those of its steps, and what lies below a folder or link that it puts elsewhere; not
+    what somebody else has changed meanwhile."""
 
     def __init__(self, intent: Intent) -> None:
+        self._theirs: Container[bytes] = ()
         names = {path for op in intent.names for path in (op.path, op.other)}
         self._paths = names | {op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
         self._moved = {path for op in intent.names if op.op in ("rename", "unlink", "rmdir", "symlink")
                        for path in (op.path, op.other)}
 
+    def without(self, theirs: Container[bytes]) -> _Touched:
+        self._theirs = theirs
+        return self
+
     def __contains__(self, path: object) -> bool:
         assert isinstance(path, bytes)
+        if path in self._theirs:
+            return False
         parts = path.split(b"/") if self._moved else []
         return path in self._paths or any(b"/".join(parts[:n]) in self._moved for n in range(2, len(parts)))
 
