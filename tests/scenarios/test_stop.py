@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Compile
-from lab import Lab, gone, wait_until
+from lab import PATIENCE, Lab, gone, wait_until
 from test_static_programs import BUSYBOX, is_static
 
 MIB, PLACES = 16, 8
@@ -63,6 +63,16 @@ def test_static_writers(lab: Lab, steps: Path, how: tuple[str, ...]) -> None:
     assert all(is_one_instant(found[index]) for index in exact), found
     assert found[exact[0]][0] < found[exact[1]][0], "it went on"
     assert not all(is_one_instant(found[index]) for index in without), f"without the option: {found}"
+
+
+def test_several_at_once(lab: Lab, steps: Path) -> None:
+    """A thread has one tracer: each waits for its turn."""
+    with writing(lab, steps):
+        verbs = [subprocess.Popen(lab.argv("checkpoint", "--stop"), cwd=lab.work, env=lab.env, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)]
+        said = [(*verb.communicate(timeout=PATIENCE), verb.returncode) for verb in verbs]
+    assert all((err, code) == ("", 0) for _, err, code in said), said
+    assert all(is_one_instant(numbers(lab, int(out))) for out, _, _ in said)
 
 
 def test_the_checkpoint_is_killed(lab: Lab, steps: Path) -> None:
