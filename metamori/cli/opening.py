@@ -84,7 +84,7 @@ def complete(store: Store) -> None:
                 raise StoreBusy(f"a job in {store.path} is alive: {os.fsdecode(name)}")
     if prune.recover(store):
         output.say("an interrupted prune was completed")
-    if (theirs := restore.recover(store)) is not None:
+    if (theirs := restore.recover(store, looks=True)) is not None:
         output.say("an interrupted restore was completed")
         if theirs:
             from metamori.cli import restore_texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -39,10 +40,11 @@ def test_one_that_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not left and not stopped._stopped
 
 
-def test_writers_that_do_not_cease(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writers_that_do_not_cease(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def more(message: str) -> int:
         raise MoreWriters
 
     monkeypatch.setattr(StoppedWriters, "stop", lambda self: None)
     with pytest.raises(NotAtRest, match="other programs begin to write all the time: no checkpoint was taken"):
-        checkpoint._with_stopped(SimpleNamespace(area=None, stopped=None, checkpoint=more), "")
+        area = SimpleNamespace(path=str(tmp_path))
+        checkpoint._with_stopped(SimpleNamespace(area=area, stopped=None, checkpoint=more), "")

@@ -120,5 +120,5 @@ def _complete(store: Store) -> str:
 
     require_over(store)
     auto_prune.recover(store)
-    restore.recover(store)
+    restore.recover(store, looks=True)
     return finish_if_needed(store)

@@ -134,9 +134,10 @@ def _record_left(store: Store, run: int, here: int, target: int, settled: Collec
         store.add_undo(entries, store.newest, durable)
 
 
-def recover(store: Store, durable: bool = True) -> list[bytes] | None:
-    """Complete a move that was interrupted; None: there is none. What somebody has replaced or removed since stays, is
-    found to be modified, and returned."""
+def recover(store: Store, durable: bool = True, looks: bool = False) -> list[bytes] | None:
+    """Complete a move that was interrupted; None: there is none. looks: what somebody has replaced or removed since
+    stays, is found to be modified, and returned; not where a run or a job is to be completed, which may have made files
+    that no record tells of."""
     if leaving := read_intent(store, store.layout.leaving):
         if commit.exists(store.door, store.layout.run_area):
             commit.remove_file(store.door, store.layout.leaving, durable)   # nothing was touched; it is planned again
@@ -148,8 +149,9 @@ def recover(store: Store, durable: bool = True) -> list[bytes] | None:
     if store.head.index == intent.target:
         commit.remove_file(store.door, store.layout.intent, durable)
         return []
-    of_a_run = commit.exists(store.door, store.layout.run_area)     # it may have made files that no record tells of
-    return _finish(store, intent, durable, store.layout.intent, looks=not of_a_run)
+    layout = store.layout
+    of_a_run = any(commit.exists(store.door, path) for path in (layout.run_area, layout.nodes, layout.nodes_over))
+    return _finish(store, intent, durable, layout.intent, looks and not of_a_run)
 
 
 def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool,
