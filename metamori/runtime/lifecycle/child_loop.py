@@ -83,7 +83,7 @@ def spawn(command: list[str], environ: dict[str, str], first: Callable[[], None]
     return spawn_as(become, command[0])
 
 
-def spawn_as(become: Callable[[], None], name: str) -> int:
+def spawn_as(become: Callable[[], None], name: str, fork: Callable[[], int] = os.fork) -> int:
     """A child that becomes something else; its pid. Signals are blocked here from now on, and in it as they were.
 
     Raises CannotStart with the errno of whatever `become` failed with, and that file's name, or else this one.
@@ -95,7 +95,7 @@ def spawn_as(become: Callable[[], None], name: str) -> int:
     before = _before
     reader, writer = os.pipe()
     writer = _out_of_the_way(writer)
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         os.close(reader)
         try:

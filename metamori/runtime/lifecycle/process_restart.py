@@ -125,6 +125,9 @@ class Start:
     environ: dict[bytes, bytes]
     tree: tree_restart.Tree | None = None
 
+    def fork(self) -> int:
+        return tree_restart.fork_as(self.tree.family[0].pid) if self.tree else os.fork()
+
 
 def prepare(session: Session, index: int, environ: dict[str, str]) -> Start:
     """With memory: the run area says how to come back. environ: what Metamori itself adds."""

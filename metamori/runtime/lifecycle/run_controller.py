@@ -479,4 +479,4 @@ def start_again(store: Store, config: Config, index: int, environ: dict[str, str
         session.area.is_first()
         process_restart.become(start)
 
-    return session, child_loop.spawn_as(become, os.fsdecode(start.launch.exe))
+    return session, child_loop.spawn_as(become, os.fsdecode(start.launch.exe), start.fork)

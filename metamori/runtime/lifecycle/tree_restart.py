@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from metamori._area import lib
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.lifecycle import (
     child_loop,
@@ -41,6 +42,17 @@ if TYPE_CHECKING:
 _LOCK = 24                                 # sizeof(struct mm_came_lock), and of struct mm_came_notice
 _PATIENCE_S = 30.0
 _REMOVED, _WHOLE = 1, 2                    # MM_CAME_... of shim_c/src/memory/comeback.h
+
+
+def fork_as(number: int) -> int:
+    """os.fork; the child has this number, if it is free and we may choose (CAP_CHECKPOINT_RESTORE): then locks by which
+    the kernel knows their owner come back. A C library before 2.25 remembers the number that its own fork gave."""
+    libc = (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc ").split(".")
+    if [int(each) for each in libc[:2] if each.isdigit()] >= [2, 25] and len(os.listdir("/proc/self/task")) == 1:
+        child: int = lib.mm_fork_as(number)
+        if child >= 0:
+            return child
+    return os.fork()
 
 
 def descriptions(meta: Meta) -> list[tuple[DescriptorEntry, bytes]]:
@@ -175,7 +187,7 @@ class Tree:
         return {process.session}.union(*map(self._sessions, self._children(process)))
 
     def _fork(self, process: FamilyEntry) -> None:
-        child = os.fork()
+        child = fork_as(process.pid)
         self._slot(process.pid).real = child or os.getpid()    # from here on it is missed when it is killed
         if child == 0:
             self._become(process)

@@ -414,6 +414,7 @@ void mm_memory_gather(struct mm_area *area, const uint32_t *processes, uint32_t 
 int mm_memory_gathered(struct mm_area *area, uint32_t process);
 void mm_memory_go(struct mm_area *area, const uint32_t *processes, uint32_t count);
 void mm_memory_write(struct mm_area *area, const uint32_t *processes, uint32_t count);
+long mm_fork_as(uint32_t number);
 uint32_t mm_known_number(struct mm_area *area, uint32_t real);
 uint32_t mm_real_number(struct mm_area *area, uint32_t known);
 int32_t mm_sysv_known(struct mm_area *area, uint32_t kind, int32_t real);

@@ -187,15 +187,15 @@ int mm_request(struct mm_area *a, int what, long argument, const char *message)
     r->pid = (uint32_t)sys_getpid();
     strncpy(r->message, message ? message : "", sizeof r->message - 1);
     uint32_t ticket = __atomic_add_fetch(&r->posted, 1, __ATOMIC_ACQ_REL), seen;
-    uint32_t me = r->pid;
+    uint64_t run = a->head->run;
     int result = 0;
     queue(a->head->supervisor, MM_REQUEST_SIGNAL, ticket);
-    while (me == (uint32_t)sys_getpid() && (int32_t)((seen = __atomic_load_n(&r->answered, __ATOMIC_ACQUIRE)) - ticket) < 0
+    while (run == a->head->run && (int32_t)((seen = __atomic_load_n(&r->answered, __ATOMIC_ACQUIRE)) - ticket) < 0
            && !result) {
         sys_futex_wait(&r->answered, seen, 1000000);
         result = mm_start_time(a->head->supervisor) ? 0 : -ESRCH;
     }
-    if (me != (uint32_t)sys_getpid()) {    /* another process, brought back from an image: the lock is a fresh one */
+    if (run != a->head->run) {             /* another process, brought back from an image: the lock is a fresh one */
         mm_lock_left(&r->lock);
         return 0;
     }

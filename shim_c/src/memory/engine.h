@@ -228,6 +228,14 @@ void mm_queued_back(void);
 /* restore.c */
 void mm_come_back(struct mm_member *member);
 
+/* threads_back.c */
+void mm_rename_thread(uint32_t known, uint32_t real, uint64_t fs);
+uint32_t mm_real_tid(uint32_t known);
+void mm_thread_state_back(const struct mm_thread *t);
+void mm_note_parent(void);
+uint32_t mm_threads_back(const struct mm_thread *main_thread);
+void mm_threads_set(const struct mm_thread *main_thread, uint32_t others);
+
 /* together.c */
 struct mm_member *mm_this_member(void);
 void mm_await_turn(void);
@@ -278,6 +286,7 @@ void mm_jump(const uint64_t registers[8]) __attribute__((noreturn));
 void mm_on_stack(void (*run)(void), void *stack) __attribute__((noreturn));
 void mm_return_from_signal(void);
 long mm_clone_process(long flags, void *stack, void (*run)(void));
+long mm_clone3_thread(const uint64_t *how, uint64_t size, void (*run)(void *), void *argument);
 long mm_clone_thread(long flags, void *stack, void (*run)(void *), void *clear_tid, void *fs, void *argument);
 
 static inline void *stack_top(char *stack, uint64_t size)

@@ -7,8 +7,6 @@
 #include "memory/engine.h"
 
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 
 static void read_tables(const char *path)
 {
@@ -220,114 +218,6 @@ static void make_area(const struct mm_vma *v)
         sys_close((int)fd);
 }
 
-static void rename_thread(uint32_t known, uint32_t real, uint64_t fs)
-{
-    struct mm_engine *e = ENGINE;
-    e->renamed[e->renamed_count++] = (struct mm_renamed){ known, real, fs };
-}
-
-static uint32_t real_tid(uint32_t known)
-{
-    const struct mm_engine *e = ENGINE;
-    for (uint32_t i = 0; i < e->renamed_count; i++)
-        if (e->renamed[i].known == known)
-            return e->renamed[i].real;
-    return 0;
-}
-
-static void own_thread_state(const struct mm_thread *t)
-{
-    sys(SYS_set_robust_list, t->robust, t->robust_length);
-    sys(SYS_prctl, 15 /* PR_SET_NAME */, t->name);
-    if (t->scheduling >> 31) {             /* as far as this user may: a lower nice value, say, can be refused */
-        int policy = t->scheduling >> 8 & 7, priority = t->scheduling >> 16 & 127;
-        if (policy != sys(SYS_sched_getscheduler, 0))      /* it has that of the thread that made it */
-            sys(SYS_sched_setscheduler, 0, policy, &priority);
-        sys(SYS_setpriority, PRIO_PROCESS, 0, (long)(t->scheduling & 255) - 20);
-    }
-    for (int i = 0; i < MM_PROCESSORS; i++)
-        if (t->processors[i]) {            /* as far as they are there */
-            sys(SYS_sched_setaffinity, 0, sizeof t->processors, t->processors);
-            break;
-        }
-    if (t->gs)
-        sys(SYS_arch_prctl, 0x1001, t->gs);
-    if (ENGINE->image.rseq_size)
-        sys(SYS_rseq, t->fs + ENGINE->image.rseq_offset, 32, 0, 0x53053053);
-    for (int i = 1; i <= MM_SIGNALS; i++)
-        if (t->pending >> (i - 1) & 1 && i != MM_MEMORY_SIGNAL)
-            mm_signal_back(&ENGINE->image, i, t->tid);
-    mm_tid = 0;
-    mm_known_tid = t->tid;
-}
-
-/* When all are back: before, this would take part in the restart itself.  parent: as it was then. */
-static void set_by_prctl(const struct mm_thread *t, long parent)
-{
-    uint32_t death = t->scheduling >> MM_SET_DEATH & 127;
-    if (!(t->scheduling >> 31))
-        return;
-    sys(SYS_prctl, PR_SET_CHILD_SUBREAPER, (t->scheduling & MM_SET_REAPER) != 0, 0, 0, 0);
-    sys(SYS_prctl, PR_SET_THP_DISABLE, (t->scheduling & MM_SET_NO_THP) != 0, 0, 0, 0);
-    if (t->scheduling & MM_SET_NO_PRIVILEGES)
-        sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    sys(SYS_prctl, PR_SET_PDEATHSIG, death, 0, 0, 0);
-    if (death && sys(SYS_getppid) != parent)       /* it has ended since */
-        sys(SYS_tgkill, sys_getpid(), sys_gettid(), death);
-}
-
-static long parent;                        /* as it was when all were there */
-
-static void stand_while(uint32_t *word, uint32_t value)
-{
-    __atomic_add_fetch(&ENGINE->parked, 1, __ATOMIC_RELEASE);
-    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value)
-        sys_futex_wait(word, value, 1000000);
-}
-
-static void await_parked(uint32_t count)
-{
-    while (__atomic_load_n(&ENGINE->parked, __ATOMIC_ACQUIRE) != count)
-        sys_pause_us(20);
-}
-
-static void thread_back(void *argument)
-{
-    const struct mm_thread *t = argument;
-    struct mm_engine *e = ENGINE;
-    uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
-    own_thread_state(t);
-    stand_while(&e->all_ready, 0);
-    set_by_prctl(t, parent);
-    /* until all are there, known by their numbers; a process that was stopped is so before any runs */
-    stand_while(&e->stop, stop);
-    mm_jump(t->registers);
-}
-
-#define SAME_PROCESS (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS \
-                      | CLONE_CHILD_CLEARTID)
-
-static uint32_t threads_back(const struct mm_thread *main_thread)
-{
-    struct mm_engine *e = ENGINE;
-    uint32_t others = (uint32_t)e->image.threads - (main_thread != 0);
-    e->within = others + 1;                /* where none is the main thread, this one ends */
-    e->asked = (uint32_t)e->image.threads - 1;
-    e->stop |= 1;
-    for (uint64_t i = 0; i < e->image.threads; i++) {
-        struct mm_thread *t = &e->thread[i];
-        if (t == main_thread)
-            continue;
-        long tid = mm_clone_thread(SAME_PROCESS, stack_top(e->thread_stack[i], THREAD_STACK), thread_back,
-                                   (void *)t->clear_tid, (void *)t->fs, t);
-        if (tid < 0)
-            mm_cannot_come_back("a thread cannot be made", "");
-        rename_thread(t->tid, (uint32_t)tid, t->fs);
-    }
-    await_parked(others);
-    return others;
-}
-
 static const struct mm_thread *main_thread(void)
 {
     struct mm_engine *e = ENGINE;
@@ -344,7 +234,7 @@ static void kernel_and_library(const struct plan *p)
     own_copy(__start_mm_program, e->keep, e->image.program_bytes - sizeof e->layout);
     sys(SYS_arch_prctl, 0x1002, first->fs);
     if (main_thread()) {
-        own_thread_state(first);
+        mm_thread_state_back(first);
         sys(SYS_set_tid_address, first->clear_tid);
     }
     mm_tid = 0;
@@ -402,11 +292,7 @@ static void run_or_stop(const struct mm_thread *main, uint32_t others)
     struct mm_engine *e = ENGINE;
     struct mm_member *this = mm_this_member();
     mm_let_children_stop(&e->image);
-    if (main)
-        set_by_prctl(main, parent);
-    __atomic_store_n(&e->all_ready, 1, __ATOMIC_RELEASE);
-    sys_futex_wake(&e->all_ready, 1 << 30);
-    await_parked(2 * others);
+    mm_threads_set(main, others);
     if (this->stops)
         stand_still(this);
     else
@@ -438,7 +324,7 @@ static void come_back_there(void)
     e->pid = (uint32_t)sys_getpid();
     e->known_pid = (uint32_t)e->image.pid;
     e->renamed_count = 0;
-    rename_thread(e->known_pid, e->pid, main_thread() ? main_thread()->fs : 0);
+    mm_rename_thread(e->known_pid, e->pid, main_thread() ? main_thread()->fs : 0);
     kernel_and_library(&p);
     MM_STOP("restore.locks");
     if (mm_locks_back(p.locks, c->locks) < 0)
@@ -449,13 +335,13 @@ static void come_back_there(void)
     e->last = counted ? e->image.index : 0;
     const struct mm_thread *main = main_thread();
     mm_my_memory->come_from = e->image.index;
-    parent = sys(SYS_getppid);
+    mm_note_parent();
     mm_await_all();
     mm_queued_back();
     remove_segments();
     seal_segments();
-    uint32_t others = threads_back(main);
-    mm_timers_back(&e->image, real_tid);
+    uint32_t others = mm_threads_back(main);
+    mm_timers_back(&e->image, mm_real_tid);
     mm_await_ready();
     run_or_stop(main, others);
     if (main)

@@ -32,7 +32,12 @@ __asm__(
     "mm_clone_thread:\n"
     "  push %rbx\n  push %r12\n  mov %rcx,%r10\n  mov %rdx,%rbx\n  mov %r9,%r12\n  xor %edx,%edx\n  mov $56,%eax\n  syscall\n"
     "  test %rax,%rax\n  jnz 3f\n  xor %ebp,%ebp\n  mov %r12,%rdi\n  call *%rbx\n  hlt\n"
-    "3: pop %r12\n  pop %rbx\n  ret\n");
+    "3: pop %r12\n  pop %rbx\n  ret\n"
+    ".hidden mm_clone3_thread\n.globl mm_clone3_thread\n.type mm_clone3_thread,%function\n"
+    "mm_clone3_thread:\n"
+    "  mov %rcx,%r8\n  mov $435,%eax\n  syscall\n"
+    "  test %rax,%rax\n  jnz 4f\n  xor %ebp,%ebp\n  mov %r8,%rdi\n  call *%rdx\n  hlt\n"
+    "4: ret\n");
 #else
 #error "the memory engine knows x86-64"
 #endif
