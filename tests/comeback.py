@@ -63,6 +63,12 @@ def built(folder: Path, name: str, *options: str) -> Path:
     return target
 
 
+def _numbers(words: Sequence[str]) -> dict[str, str]:
+    """Half of the restarts give programs other numbers, also where root could choose them."""
+    is_other = words[0] == "restart" and words[-1].isdigit() and int(words[-1]) % 2 == 0
+    return {"METAMORI_MEMORY_NUMBERS": "new"} if is_other else {}
+
+
 class Memory:
     """One program in folders of its own."""
 
@@ -121,7 +127,7 @@ class Memory:
                                     **self._as_user)
 
     def verb(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run([*METAMORI, *words], cwd=self.work, env=self.environment(), stdin=stdin,
+        return subprocess.run([*METAMORI, *words], cwd=self.work, env=self.environment() | _numbers(words), stdin=stdin,
                               capture_output=True, timeout=PATIENCE * 2, check=False, **self._as_user)
 
     def errors(self) -> str:
@@ -241,7 +247,8 @@ class Memory:
 
     def restart_in_background(self, index: int, *options: str) -> subprocess.Popen[bytes]:
         with (self.folder / "err").open("ab") as err:
-            return subprocess.Popen([*METAMORI, "restart", *options, str(index)], cwd=self.work, env=self.environment(),
+            environment = self.environment() | _numbers(["restart", str(index)])
+            return subprocess.Popen([*METAMORI, "restart", *options, str(index)], cwd=self.work, env=environment,
                                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err, **self._as_user)
 
     def goes_on(self, index: int, *options: str) -> None:

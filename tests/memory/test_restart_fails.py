@@ -119,8 +119,8 @@ def check(case: Memory, done: subprocess.CompletedProcess[bytes], said: str, *op
 def test_a_call_fails(ended: Memory, compiled: Compile, call: int, error: int, mask: int, value: int,
                       said: str) -> None:
     argument = 3 if call == MMAP else 0
-    command = [*no_clone3(compiled), compiled("refuse"), *map(str, (call, error, argument, mask, value)), *METAMORI,
-               "restart", "1"]
+    refuse = [compiled("refuse"), *map(str, (call, error, argument, mask, value))]
+    command = [*no_clone3(compiled), *refuse, *METAMORI, "restart", "1"]
     done = subprocess.run(command, cwd=ended.work, env=ended.environment(), capture_output=True, check=False)
     check(ended, done, said)
 
@@ -149,8 +149,8 @@ def test_none_runs_when_one_cannot(tmp_path: Path, compiled: Compile, call: int,
                                    program: str, said: str) -> None:
     """The parent lacks nothing; its child does, last of all."""
     case = ran(tmp_path, program=program)
-    command = [*no_clone3(compiled), compiled("refuse"), *map(str, (call, errno.EAGAIN, argument, mask, mask)), *METAMORI,
-               "restart", "1"]
+    refuse = [compiled("refuse"), *map(str, (call, errno.EAGAIN, argument, mask, mask))]
+    command = [*no_clone3(compiled), *refuse, *METAMORI, "restart", "1"]
     done = subprocess.run(command, cwd=case.work, env=case.environment(), capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (125, b"") and said in done.stderr.decode(), done
     again = case.verb("restart", "1")

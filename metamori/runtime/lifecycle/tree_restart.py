@@ -47,12 +47,19 @@ _REMOVED, _WHOLE = 1, 2                    # MM_CAME_... of shim_c/src/memory/co
 def fork_as(number: int) -> int:
     """os.fork; the child has this number, if it is free and we may choose (CAP_CHECKPOINT_RESTORE): then locks by which
     the kernel knows their owner come back. A C library before 2.25 remembers the number that its own fork gave."""
+    if _translates():
+        return os.fork()
     libc = (os.confstr("CS_GNU_LIBC_VERSION") or "").removeprefix("glibc ").split(".")
     if [int(each) for each in libc[:2] if each.isdigit()] >= [2, 25] and len(os.listdir("/proc/self/task")) == 1:
         child: int = lib.mm_fork_as(number)
         if child >= 0:
             return child
     return os.fork()
+
+
+def _translates() -> bool:
+    """As for a user who may not choose."""
+    return os.environ.get("METAMORI_MEMORY_NUMBERS") == "new"
 
 
 def descriptions(meta: Meta) -> list[tuple[DescriptorEntry, bytes]]:
@@ -105,6 +112,7 @@ class Tree:
             each.known, each.real, each.placed, each.comes_back, each.tries = number, 0, 0, 0, 0
             each.stops = each.unseen = each.parent = each.may_stop = each.stood = each.had_turn = 0
         tree.back = tree.lost = tree.opened = tree.ready = 0
+        tree.translates = _translates()
         tree.watching = any(each.kind == "inotify" for member in self.members for each in member.entry.descriptors)
         tree.processes, tree.count = len(self.members), len(numbers)
         self.place = {number: place for place, number in enumerate(numbers)}

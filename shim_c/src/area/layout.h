@@ -160,7 +160,7 @@ struct mm_tree {
     uint32_t processes;        /* of those that come back, the first of the list */
     uint32_t back;             /* futex: how many are back */
     uint32_t lost;             /* futex; one of them cannot come back: none does */
-    uint32_t watching, opened, ready, pad_;    /* somebody watches files; futexes: how many are as far */
+    uint32_t watching, opened, ready, translates;  /* watches files; futexes: so many are as far; nobody asks for the old numbers */
     uint32_t watches_kept;     /* counts what was taken out of <store>/run/inotify */
     uint32_t term;             /* MM_TERM_WAITS: a SIGTERM of the first process waits for its checkpoint */
     uint64_t claimed[MM_CLAIMS];   /* hashes of shared memory that some process's image has: one is enough */
@@ -169,8 +169,7 @@ struct mm_tree {
     struct mm_member member[MM_MEMBERS];
     uint32_t sysv_lost;        /* there was no room for one of them */
     struct mm_sysv sysv[MM_SYSV];
-    uint32_t queues_lost;      /* likewise */
-    uint32_t queues;           /* none was noted behind this place */
+    uint32_t queues_lost, queues;      /* likewise; none was noted behind this place */
     struct mm_queue queue[MM_QUEUES];
 };
 

@@ -103,7 +103,7 @@ static long thread_as(struct mm_thread *t, char *stack)
 {
     uint64_t top = (uint64_t)stack_top(stack, THREAD_STACK), number = t->tid;
     uint64_t how[] = { SAME_PROCESS, 0, t->clear_tid, 0, 0, (uint64_t)stack, top - (uint64_t)stack, t->fs, (uint64_t)&number, 1 };
-    return mm_clone3_thread(how, sizeof how, thread_back, t);
+    return mm_memory_head->tree.translates ? -EPERM : mm_clone3_thread(how, sizeof how, thread_back, t);
 }
 
 /* All of them, but for the main thread; how many.  They stand. */
