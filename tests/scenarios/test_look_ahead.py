@@ -341,7 +341,8 @@ def test_what_changes_between_the_look_and_the_freeze(lab: Lab, monkeypatch: pyt
 @pytest.mark.skipif(not is_static(BUSYBOX), reason="no static program")
 def test_a_program_that_is_not_tracked(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is told what it does between the look and the freeze."""
-    used, program = [], "import os, subprocess, sys; os.mkdir('d')\nfor line in sys.stdin: exec(line); print(flush=True)"
+    used = list[bool]()
+    program = "import os, subprocess, sys; os.mkdir('d')\nfor line in sys.stdin: exec(line); print(flush=True)"
     with subprocess.Popen([*lab.argv("run"), "--", sys.executable, "-c", program], cwd=lab.work,
                           env=lab.env | {"METAMORI_STATIC": "untracked"}, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:

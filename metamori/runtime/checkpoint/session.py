@@ -116,8 +116,8 @@ class Session(SessionState):
         if self.when_ready:
             self.when_ready()
         of_job = bool(self.area.head.flags & lib.MM_JOB)
-        # with memory it is asked first who may be frozen; what is looked at beside those who stand still is of an instant;
-        # what other runs of a job change is not noted here
+        # with memory it is asked first who may be frozen; beside writers that stand still all is of one instant;
+        # what other runs of a job do is not noted here
         ahead = None if with_memory or self.stopped or of_job else look_ahead(self.area)
         deadline = time.monotonic() + _PASSES_S
         for tries in count():
