@@ -263,8 +263,8 @@ class BuildNative(build_ext):
         folder = self.objects / "area"
         source = write_if_changed(folder / "area.c", load(description).ffibuilder.emit_c_code)
         names = ("area/area", "area/requests", "area/cache", "base/birth", "base/check", "base/crc", "area/freeze",
-                 "area/lock", "area/lock_owner", "area/looks", "area/looks_ahead", "area/pid_numbers",
-                 "area/processes", "area/scope", "area/sysv_numbers", "area/space_reserve", "area/scratch",
+                 "area/lock", "area/lock_owner", "area/looks", "area/looks_ahead", "area/known_numbers",
+                 "area/processes", "area/scope", "area/space_reserve", "area/scratch",
                  "area/slots", "area/area_check", "base/lift", "base/reserve_fds", "process/elf", "process/listener",
                  "process/proc_look", "process/stream_peek", "area/table")
         shared = [SHIM / "src" / f"{name}.c" for name in names]

@@ -15,7 +15,7 @@
 #include "area/area.c"
 #include "area/cache.c"
 #include "area/lock.c"
-#include "area/pid_numbers.c"
+#include "area/known_numbers.c"
 #include "area/processes.c"
 #include "area/slots.c"
 #include "area/area_check.c"

@@ -115,10 +115,8 @@ class Session(SessionState):
         parent = self.store.state(self.area.head.parent)
         if self.when_ready:
             self.when_ready()
-        of_job = bool(self.area.head.flags & lib.MM_JOB)
-        # with memory it is asked first who may be frozen; beside writers that stand still all is of one instant;
-        # what other runs of a job do is not noted here
-        ahead = None if with_memory or self.stopped or of_job else look_ahead(self.area)
+        # with memory it is asked first who may be frozen; beside writers that stand still all is of one instant
+        ahead = None if with_memory or self.stopped else look_ahead(self.area)
         deadline = time.monotonic() + _PASSES_S
         for tries in count():
             time.sleep(min(0.05, 0.002 * tries))   # for what passes only while the programs run
@@ -127,7 +125,7 @@ class Session(SessionState):
                 try:
                     if self.stopped:
                         self.stopped.require_all()
-                    if of_job:
+                    if self.area.head.flags & lib.MM_JOB:
                         self._note_place()
                     cut = self._instant(index, parent, image, ahead)
                     break

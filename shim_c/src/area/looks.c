@@ -7,9 +7,12 @@
  * Nothing is allocated but one mapping, whose size is counted first.
  */
 #define _GNU_SOURCE
-#include "area/looks_internal.h"
+#include "area/area.h"
+#include "area/area_internal.h"
+#include "area/looks.h"
 
 #include <dirent.h>
+#include <sys/stat.h>
 
 #define NO_SYMLINKS 0x04                 /* RESOLVE_NO_SYMLINKS */
 
@@ -70,7 +73,7 @@ int mm_is_real(const char *folder, uint32_t length)
     return fd >= 0 || fd == -ENOENT || fd == -ENOTDIR ? 1 : fd == -ELOOP ? 2 : 0;
 }
 
-static void look_at(struct mm_area *a, struct mm_looks *l, struct mm_looked *row)
+static void look_at_row(struct mm_area *a, struct mm_looks *l, struct mm_looked *row)
 {
     const char *path = path_of(l, row);
     struct folder *folder = mm_looks_folder(l, path, row->path_length);
@@ -98,7 +101,7 @@ static void look_at(struct mm_area *a, struct mm_looks *l, struct mm_looked *row
 /* Python asks what became of a folder, whatever stands there now. */
 void mm_looks_see(struct mm_area *a, struct mm_looks *l, struct mm_looked *row)
 {
-    look_at(a, l, row);
+    look_at_row(a, l, row);
     if (places_of(l)->mark[row - l->looked] & WAS_FOLDER)
         row->known = 0;
 }
@@ -263,18 +266,6 @@ void mm_looks_notes(struct mm_area *a, struct mm_looks *l, uint64_t until, uint3
     }
 }
 
-/* What Python has to look at, in two lists. */
-static void list_others(struct mm_looks *l)
-{
-    const unsigned char *mark = places_of(l)->mark;
-    for (uint32_t i = 0; i < l->names; i++)
-        if (!(mark[i] & AS_SEEN) && l->looked[i].note && !l->looked[i].known)
-            l->other_note[l->other_notes++] = l->looked[i].note;
-    for (uint32_t i = 0; i < l->files; i++)
-        if (!l->file[i].plain)
-            l->other_file[l->other_files++] = l->file[i].slot;
-}
-
 /* How many names are in a folder, and whether none of them is a folder's.  Not 0: they are not to be had. */
 static int list_folder(struct folder *folder, const char *path)
 {
@@ -294,24 +285,6 @@ static int list_folder(struct folder *folder, const char *path)
     sys(SYS_close, dir);
     folder->listed = got == 0;
     return got < 0;
-}
-
-/* Frozen.  What the checkpoint that is being made is about; NULL: no memory.  look: as far as it is simple.  ahead: what was
- * looked at before, or NULL; it may be what is returned. */
-struct mm_looks *mm_looks_take(struct mm_area *a, int look, struct mm_looks *ahead)
-{
-    struct mm_looks *l = look && ahead && mm_looks_caught_up(a, ahead) ? ahead : mm_looks_room(a, a->head->journal_tail, 0);
-    if (!l)
-        return NULL;
-    if (l != ahead) {
-        l->look = look;
-        mm_looks_notes(a, l, a->head->journal_tail, 0);
-        for (uint32_t slot = 0; (slot = mm_pif_due(a, slot)) != 0;)
-            mm_looks_more(a, l, slot);
-        MM_ALWAYS(!places_of(l)->full);    /* it was counted, and nothing moves */
-    }
-    list_others(l);
-    return l;
 }
 
 void mm_looks_free(struct mm_looks *looks) { sys(SYS_munmap, looks, looks->bytes); }

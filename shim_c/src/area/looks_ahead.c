@@ -1,10 +1,12 @@
-/* looks_ahead.c - the looks of looks.c while the run goes on, where they are many (adr/0063).
+/* looks_ahead.c - the looks of looks.c, frozen, or before that while the run goes on, where they are many (adr/0063).
  *
  * An epoch begins first, so that whatever happens to a name or a file from then on is noted, or touches it, once more: before it
  * happens, and a freeze waits for both.  Frozen, those are looked at again, and the others are as they were found.
  */
 #define _GNU_SOURCE
-#include "area/looks_internal.h"
+#include "area/area.h"
+#include "area/area_internal.h"
+#include "area/looks.h"
 
 /* The run goes on; since `until`, when no call was under way, it is in another epoch.  NULL: no memory. */
 struct mm_looks *mm_looks_ahead(struct mm_area *a, uint64_t until)
@@ -84,7 +86,7 @@ static int is_as_seen(struct mm_area *a, const struct mm_looks *l, uint32_t i)
 
 /* Frozen: what has happened since the look ahead.  0: there is no room for it, or nobody is told what happened: programs were there
  * that are not tracked. */
-int mm_looks_caught_up(struct mm_area *a, struct mm_looks *l)
+static int caught_up(struct mm_area *a, struct mm_looks *l)
 {
     struct mm_header *h = a->head;
     struct places *t = l->places;
@@ -118,4 +120,34 @@ int mm_looks_caught_up(struct mm_area *a, struct mm_looks *l)
         if (mm_pif_at(a, slot)->flags & MM_USED)
             mm_looks_more(a, l, slot);
     return !t->full;
+}
+
+/* What Python has to look at, in two lists. */
+static void list_others(struct mm_looks *l)
+{
+    const unsigned char *mark = places_of(l)->mark;
+    for (uint32_t i = 0; i < l->names; i++)
+        if (!(mark[i] & AS_SEEN) && l->looked[i].note && !l->looked[i].known)
+            l->other_note[l->other_notes++] = l->looked[i].note;
+    for (uint32_t i = 0; i < l->files; i++)
+        if (!l->file[i].plain)
+            l->other_file[l->other_files++] = l->file[i].slot;
+}
+
+/* Frozen.  What the checkpoint that is being made is about; NULL: no memory.  look: as far as it is simple.  ahead: what was
+ * looked at before, or NULL; it may be what is returned. */
+struct mm_looks *mm_looks_take(struct mm_area *a, int look, struct mm_looks *ahead)
+{
+    struct mm_looks *l = look && ahead && caught_up(a, ahead) ? ahead : mm_looks_room(a, a->head->journal_tail, 0);
+    if (!l)
+        return NULL;
+    if (l != ahead) {
+        l->look = look;
+        mm_looks_notes(a, l, a->head->journal_tail, 0);
+        for (uint32_t slot = 0; (slot = mm_pif_due(a, slot)) != 0;)
+            mm_looks_more(a, l, slot);
+        MM_ALWAYS(!places_of(l)->full);    /* it was counted, and nothing moves */
+    }
+    list_others(l);
+    return l;
 }

@@ -1,5 +1,5 @@
 /* wrap_sysv.c - shared memory, semaphores and message queues of System V: which of them a run with memory uses, and by which numbers
- * (area/sysv_numbers.c); message queues of POSIX: by which names, and what a process asked to be told when a message comes.
+ * (area/known_numbers.c); message queues of POSIX: by which names, and what a process asked to be told when a message comes.
  *
  * As in wrap_pid.c, no image is made while a call has a number of the kernel's in hand, but for one that waits (memory/numbers.c).
  * semop, semtimedop, msgsnd and msgrcv wait and are in wrap_blocking.c.  In a run without memory each is the libc's own.

@@ -1,6 +1,6 @@
 /* numbers.c - process numbers in calls that a thread is in while an image is made.
  *
- * Programs know numbers that the kernel may not (area/pid_numbers.c), and the wrappers give it its own.  A wait that our signal interrupted
+ * Programs know numbers that the kernel may not (area/known_numbers.c), and the wrappers give it its own.  A wait that our signal interrupted
  * begins anew from the signal's frame: in an image the number in it is the one that programs know, and in a process that runs it is the
  * kernel's.  No image is made while a thread holds a number of the kernel's in any other way.
  */

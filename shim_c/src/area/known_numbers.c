@@ -1,13 +1,49 @@
-/* sysv_numbers.c - shared memory, semaphores and message queues of System V as the run's programs know them, and as the kernel does;
- * message queues of POSIX by their names.
+/* known_numbers.c - numbers as the run's programs know them, and as the kernel does: of processes; of shared memory, semaphores and
+ * message queues of System V; and message queues of POSIX by their names.
  *
- * They belong to no descriptor and no process: which of them a run uses is known only from its calls (calls/wrap_sysv.c).  Where
- * processes came back with their memory, the objects were made anew and have other numbers than their programs know.
+ * Where processes came back with their memory the kernel has given them new numbers, and their programs know the old ones.  The list
+ * in the run area says which is which; it never changes while the run lives.  A new process to which the kernel gives a number that
+ * programs know as another's is known by one that no kernel gives.
+ *
+ * The others belong to no descriptor and no process: which of them a run uses is known only from its calls (calls/wrap_sysv.c), and
+ * they were made anew.
  */
 #define _GNU_SOURCE
 #include "area/area_internal.h"
 
+#include <sched.h>
 #include <string.h>
+
+static int is_known(const struct mm_tree *t, uint32_t number)
+{
+    for (uint32_t i = 0; i < t->count; i++)
+        if (t->member[i].known == number)
+            return 1;
+    return 0;
+}
+
+uint32_t mm_known_number(struct mm_area *a, uint32_t real)
+{
+    const struct mm_tree *t = &a->head->tree;
+    uint32_t known = real;
+    for (uint32_t i = 0; i < t->count; i++)
+        if (__atomic_load_n(&t->member[i].real, __ATOMIC_ACQUIRE) == real)
+            return t->member[i].known;
+    while (is_known(t, known))
+        known += MM_NEVER_A_PID;
+    return known;
+}
+
+uint32_t mm_real_number(struct mm_area *a, uint32_t known)
+{
+    const struct mm_tree *t = &a->head->tree;
+    for (uint32_t i = 0; i < t->count; i++)
+        if (t->member[i].known == known) {
+            uint32_t real = __atomic_load_n(&t->member[i].real, __ATOMIC_ACQUIRE);
+            return real ? real : known;
+        }
+    return t->count ? known % MM_NEVER_A_PID : known;
+}
 
 static uint32_t kind_now(const struct mm_sysv *o) { return __atomic_load_n(&o->kind, __ATOMIC_ACQUIRE); }
 
@@ -112,4 +148,15 @@ struct mm_queue *mm_queue_note(struct mm_area *a, uint64_t inode, const char *na
 void mm_queue_forget(struct mm_area *a, uint32_t place, uint32_t state)
 {
     __atomic_compare_exchange_n(&a->head->tree.queue[place].state, &state, state + 2, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+#define CLONE3 435
+/* A fork to which the kernel gives this number; -errno: it is taken, or this user may not choose.  Only where there is one thread:
+ * nobody holds a lock of the C library, which is told of the new number as by its own fork. */
+long mm_fork_as(uint32_t number)
+{
+    uint64_t note = 0, wanted = number;
+    sys(SYS_prctl, 40 /* PR_GET_TID_ADDRESS */, &note);
+    uint64_t how[] = { CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID, 0, note, 0, SIGCHLD, 0, 0, 0, (uint64_t)&wanted, 1 };
+    return note ? sys(CLONE3, how, sizeof how) : -ENOSYS;
 }
