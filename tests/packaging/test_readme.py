@@ -122,3 +122,8 @@ def test_each_cell_names_tests_and_pages_that_are_there() -> None:
                 assert re.search(rf"^{name.split()[1]}:", makefile, re.MULTILINE), name
             else:
                 assert (ROOT / name).exists(), (question, name)
+
+
+def test_what_it_costs_is_of_the_page_of_figures() -> None:
+    rows = [line for line in PAGE.split("## What it costs")[1].split("\n## ")[0].splitlines() if line[:1] == "|"]
+    assert len(rows) > 5 and set(rows) <= set((ROOT / "docs/figures.md").read_text().splitlines())
