@@ -7,6 +7,8 @@ a checkpoint from outside. Afterwards every index is there, and the next verb an
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,6 +111,59 @@ def test_somebody_works_on_after_a_killed_restore(trial: Trial, step: int, how: 
         except AssertionError as wrong:
             raise AssertionError(f"{nth}, {theirs}, {done.calls[-1]}, {looked}: {wrong}") from wrong
     assert kills and said
+
+
+def half_restored(lab: Lab, compiled: Compile, target: int = 1) -> Iterator[int]:
+    """A restore that was killed, again and again, when it had just written: to g, or at 2 to f, which comes back."""
+    script = """import os, metamori
+with open("f", "wb") as file: file.write(b"a" * 300000)
+with open("g", "wb") as file: file.write(b"a" * 300000)
+metamori.checkpoint()
+for name in "fg":
+    with open(name, "r+b") as file:
+        for at in 9000, 100000: file.seek(at); file.write(b"bbbb")
+metamori.checkpoint()
+os.unlink("f")"""
+    assert lab.run([sys.executable, "-c", script]).returncode == 0
+    lab.restore(1)
+    lab.restore(3)
+    for nth in range(1, 100_000):
+        killed = trace(compiled("tracer"), lab.argv("restore", target), lab.folder, killing(nth, "x"), cwd=lab.folder,
+                       env=lab.env, also=[lab.store.parent])
+        if killed.status != KILLED:
+            return
+        last = killed.calls[-1]
+        if (lab.store / "intent").exists() and last.path.startswith(str(lab.work)) and "write" in last.name:
+            yield nth
+        lab.restore(3, "--force")
+
+
+def test_a_copy_that_is_being_written_is_the_restores_own(elsewhere: Lab, compiled: Compile) -> None:
+    """It comes from another filesystem, so it is another file than the one that was removed."""
+    kills = 0
+    for nth in half_restored(elsewhere, compiled, 2):
+        kills += 1
+        assert "meanwhile" not in elsewhere.verb("log").stderr, nth
+        assert (elsewhere.work / "f").read_bytes() == (elsewhere.work / "g").read_bytes(), nth
+    assert kills > 1
+
+
+def test_a_file_that_was_made_anew_with_the_same_number(lab: Lab, compiled: Compile) -> None:
+    next(half_restored(lab, compiled))
+    (lab.work / "g").unlink()
+    (lab.work / "g").write_bytes(b"theirs")
+    assert "left so: " in lab.verb("log").stderr
+    assert (lab.work / "g").read_bytes() == b"theirs"
+
+
+def test_in_a_copy_a_killed_restore_is_completed(lab: Lab, compiled: Compile) -> None:
+    next(half_restored(lab, compiled))
+    lab.work.rename(lab.folder / "before")
+    subprocess.run(["cp", "-a", lab.folder / "before", lab.work], check=True)
+    lab.store.rename(lab.folder / "store.before")
+    subprocess.run(["cp", "-a", lab.folder / "store.before", lab.store], check=True)
+    assert "meanwhile" not in lab.restore(1).stderr
+    assert (lab.work / "f").read_bytes() == b"a" * 300000 == (lab.work / "g").read_bytes()
 
 
 @EVERY

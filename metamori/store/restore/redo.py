@@ -21,8 +21,8 @@ from metamori.store.io import commit, xattrs
 from metamori.store.io.buffers import write_zeros
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import MANY, Door, can_be_whole
+from metamori.store.read.head import NO_TIME
 from metamori.store.read.store import Store
-from metamori.tables.pif import nearest_ns
 from metamori.tables.record import replace
 
 TYPE_CHECKING = False
@@ -49,9 +49,10 @@ class Applier:
 
     def run(self, intent: Intent) -> None:
         self._drops = {op.path: op.other for op in intent.names if op.op == "drop"}
+        since_ns = self._door.lstat(self._record).st_mtime_ns if self._looks else 0
         after = self._names(intent)
         if self._looks:
-            intent = self._without_theirs(intent)
+            intent = self._without_theirs(intent, since_ns)
         for size in intent.sizes:
             self._guarded(size.path, self._tighten, size)
         writes = groupby(sorted(intent.writes, key=lambda op: (op.path, op.start)), key=lambda op: op.path)
@@ -69,21 +70,27 @@ class Applier:
                            | self._folders)
         self._folders.clear()
 
-    def _without_theirs(self, intent: Intent) -> Intent:
+    def _without_theirs(self, intent: Intent, since_ns: int) -> Intent:
         """Where a file is not that of head, and has not come as a new one or a copy, somebody has put it there. Numbers
-        of devices change with a boot, and are not looked at."""
+        of devices change with a boot, and are not looked at; those of files are given anew: since_ns, when the intent
+        was written, its file had been born."""
         store, head = self._store, self._store.head
         names, pifs = store.state(head.index).names, store.state(intent.target).pifs
         known: dict[int, KeptHome | Identity] = {each.inode: each for each in head.kept}
         known.update((names[each.path].inode, each) for each in head.identities if each.ino)
         comes = {path for op in intent.names for path in (op.path, op.other)}
+        made = {op.path for op in intent.names if op.op == "create"}
+        ends = {op.path: op.end for op in sorted(intent.writes, key=lambda op: op.end)}
 
         def is_ours(inode: int, path: bytes, found: os.stat_result) -> bool:
             was = known.get(inode)
-            if was is None or was.ino == found.st_ino:
-                return was is not None or path in comes
-            have = (found.st_size, nearest_ns(found.st_mtime_ns))
-            return path in comes and any(have == (each.size, each.mtime_ns) for each in (was, pifs[inode]))
+            if was is None or path in made:
+                return path in comes
+            if was.ino == found.st_ino and self._door.birth_ns(path) <= max(was.ctime_ns, since_ns, NO_TIME):
+                return True
+            # of a copy that is being written the size tells, but no time
+            longest = max(was.size, ends.get(path, 0))
+            return path in comes and (was.size <= found.st_size <= longest or found.st_size == pifs[inode].size)
 
         for inode, path in sorted({(op.inode, op.path) for ops in (intent.writes, intent.sizes) for op in ops}):
             found = self._guarded(path, lstat_or_none, self._door, path)

@@ -137,7 +137,7 @@ def _record_left(store: Store, run: int, here: int, target: int, settled: Collec
 def recover(store: Store, durable: bool = True, looks: bool = False) -> list[bytes] | None:
     """Complete a move that was interrupted; None: there is none. looks: what somebody has replaced or removed since
     stays, is found to be modified, and returned; not where a run or a job is to be completed, which may have made files
-    that no record tells of."""
+    that no record tells of, and not in a copy, where all files are others."""
     if leaving := read_intent(store, store.layout.leaving):
         if commit.exists(store.door, store.layout.run_area):
             commit.remove_file(store.door, store.layout.leaving, durable)   # nothing was touched; it is planned again
@@ -151,7 +151,7 @@ def recover(store: Store, durable: bool = True, looks: bool = False) -> list[byt
         return []
     layout = store.layout
     of_a_run = any(commit.exists(store.door, path) for path in (layout.run_area, layout.nodes, layout.nodes_over))
-    return _finish(store, intent, durable, layout.intent, looks and not of_a_run)
+    return _finish(store, intent, durable, layout.intent, looks and not of_a_run and not store.is_copied)
 
 
 def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool,
