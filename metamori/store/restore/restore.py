@@ -238,7 +238,7 @@ def _changed(store: Store, target: int, touched: Container[bytes]) -> Iterator[b
             if found is None:
                 continue
             apart = abs(nearest_ns(found.st_mtime_ns) - pif.mtime_ns)
-            coarse = 0 if found.st_mtime_ns % 10**7 else 2 * 10**9     # what FAT, say, leaves of a time
+            coarse = 1000 if found.st_mtime_ns % 10**7 else 2 * 10**9  # what NTFS or FAT, say, leaves of a time
             if found.st_size != pif.size or apart > coarse:
                 yield each.path
 
