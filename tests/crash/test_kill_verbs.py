@@ -148,12 +148,17 @@ def test_a_copy_that_is_being_written_is_the_restores_own(elsewhere: Lab, compil
     assert kills > 1
 
 
-def test_a_file_that_was_made_anew_with_the_same_number(lab: Lab, compiled: Compile) -> None:
+@pytest.mark.parametrize("name", ["f", "g"], ids=["written-to", "made-anew"])
+def test_theirs_with_the_number_that_was_noted_counts_as_modified(lab: Lab, compiled: Compile, name: str) -> None:
+    """One that has come back is written to; one that was being written is removed, and made anew."""
     next(half_restored(lab, compiled))
-    (lab.work / "g").unlink()
-    (lab.work / "g").write_bytes(b"theirs")
-    assert "left so: " in lab.verb("log").stderr
-    assert (lab.work / "g").read_bytes() == b"theirs"
+    theirs = lab.work / name
+    if name == "g":
+        theirs.unlink()                    # the filesystem gives its number again, as a rule
+    theirs.write_bytes(b"theirs")
+    assert f"left so: work/{name}\n" in lab.verb("log").stderr
+    assert theirs.read_bytes() == b"theirs"
+    assert f"modified outside Metamori: work/{name}; --force" in lab.restore(3, code=14).stderr
 
 
 def test_in_a_copy_a_killed_restore_is_completed(lab: Lab, compiled: Compile) -> None:

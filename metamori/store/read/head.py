@@ -82,9 +82,10 @@ class Noter:
     another file is there by now, or other bytes, somebody else has done that, beside a run that did not see it.
     """
 
-    def __init__(self, door: Door, head: Head, here: State, there: State, touched: Container[bytes]) -> None:
+    def __init__(self, door: Door, head: Head, here: State, there: State, touched: Container[bytes],
+                 theirs: Container[bytes]) -> None:
         self._before = {each.path: each for each in head.identities}
-        self._door, self._here, self._there, self._touched = door, here, there, touched
+        self._door, self._here, self._there, self._touched, self._theirs = door, here, there, touched, theirs
 
     def noted(self, now: Identity) -> Identity:
         was = self._before.get(now.path)
@@ -92,16 +93,21 @@ class Noter:
             one, other = self._here.names.get(now.path), self._there.names[now.path]
             is_it = one is not None and (one.kind, one.inode) == (other.kind, other.inode)
             return was if is_it and was is not None and was.ino else replace(now, ctime_ns=_GONE)
-        if was is None or not self._same(now.path):
+        if was is None or now.path in self._theirs or not self._same(now.path):
             pif = self._replaced(was, now)
             return now if pif is None else Identity(now.path, pif.dev, pif.ino, pif.size, pif.mtime_ns, _GONE)
         return now if was == now or same_bytes(was, now) or self._alike(was, now) else was
 
     def _replaced(self, was: Identity | None, now: Identity) -> PifEntry | None:
-        """The file that a run has left at a path where there is another by now, which no restore has put there."""
+        """The file that a run has left at a path where there is another by now, which no restore has put there; or the
+        restored one, where somebody has been at it."""
         entry = self._there.names[now.path]
-        pif = self._there.pifs.get(entry.inode) if entry.kind == "file" and now.path not in self._touched else None
-        if pif is None or (now.dev, now.ino) in ((pif.dev, pif.ino), (was.dev, was.ino) if was is not None else (0, 0)):
+        pif = self._there.pifs.get(entry.inode) if entry.kind == "file" else None
+        if now.path in self._theirs:
+            return pif
+        if pif is None or now.path in self._touched:
+            return None
+        if (now.dev, now.ino) in ((pif.dev, pif.ino), (was.dev, was.ino) if was is not None else (0, 0)):
             return None
         return None if (now.size, now.mtime_ns) == (pif.size, pif.mtime_ns) else pif
 
@@ -128,11 +134,12 @@ class Noter:
 
 
 def present_head(door: Door, layout: Layout, before: Head, known: State, state: State,
-                 kept: tuple[KeptHome, ...] | None, noted: bool, touched: Container[bytes]) -> Head:
+                 kept: tuple[KeptHome, ...] | None, noted: bool, touched: Container[bytes],
+                 theirs: Container[bytes]) -> Head:
     """Head at the index of `state`, before: at that of `known`. See Store.set_head for the rest."""
     if kept is None:
         kept = kept_homes(door, layout, before, state)
-    noter = Noter(door, before, known, state, touched)
+    noter = Noter(door, before, known, state, touched, theirs)
     identities = tuple(noter.noted(now) for now, _ in names_now(door, sorted(state.names)))
     homes = tuple(each if noted and each.ino else kept_now(door, layout, each) for each in kept)
     return Head(state.index, identities, homes)

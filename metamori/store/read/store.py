@@ -224,16 +224,19 @@ class Store(Catalog):
         return self.undo_log.add(tuple(entries), after_index, durable)
 
     def set_head(self, index: int, kept: tuple[KeptHome, ...] | None = None, durable: bool = True,
-                 noted: bool = False, touched: Container[bytes] = frozenset()) -> Head:
+                 noted: bool = False, touched: Container[bytes] = frozenset(),
+                 theirs: Container[bytes] = frozenset()) -> Head:
         """Say that the user's files are at this index now, and note their identities.
 
         A file of which both indexes say the same stays known as what it was, unless its path is among those `touched`:
         if it is another by now, somebody else has changed it, and that is still to be found out.
         `kept` are the backing files of objects without a name; None: as the PIF entries of the index say.
-        `noted`: those that carry what lstat said of them keep that.
+        `noted`: those that carry what lstat said of them keep that. `theirs`: somebody has put other files there, or
+        written to them, as is to be found out.
         """
         known = self.state(self.head.index, doubtful=True)
-        now = present_head(self.door, self.layout, self.head, known, self.state(index), kept, noted, touched)
+        now = present_head(self.door, self.layout, self.head, known, self.state(index), kept, noted, touched,
+                           theirs)
         head = replace(now, newest=self.newest, undos=self.undo_log.last())
         data = files.encode_head(head, self.layout.id)
         commit.write_file(self.door, self.layout.head, data, durable)

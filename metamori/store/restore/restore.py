@@ -222,7 +222,7 @@ def _finish(store: Store, intent: Intent, durable: bool, record: bytes, looks: b
             kept = tuple(each if store.layout.kept(each.name) in written else _as_noted(store, each) for each in kept)
             names = store.state(intent.target).existing()
             _sweep(store, (identity_now(store.door, each.path) for each in names if each.kind == "file"), intent.kept)
-        store.set_head(intent.target, kept, durable, noted=True, touched=touched.without(theirs))
+        store.set_head(intent.target, kept, durable, noted=True, touched=touched, theirs=theirs)
         commit.remove_file(store.door, record, durable)
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
@@ -244,24 +244,16 @@ def _changed(store: Store, target: int, touched: Container[bytes]) -> Iterator[b
 
 
 class _Touched:
-    """Paths that a move changes: those of its steps, and what lies below a folder or link that it puts elsewhere; not
-    what somebody else has changed meanwhile."""
+    """Paths that a move changes: those of its steps, and what lies below a folder or link that it puts elsewhere."""
 
     def __init__(self, intent: Intent) -> None:
-        self._theirs: Container[bytes] = ()
         names = {path for op in intent.names for path in (op.path, op.other)}
         self._paths = names | {op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
         self._moved = {path for op in intent.names if op.op in ("rename", "unlink", "rmdir", "symlink")
                        for path in (op.path, op.other)}
 
-    def without(self, theirs: Container[bytes]) -> _Touched:
-        self._theirs = theirs
-        return self
-
     def __contains__(self, path: object) -> bool:
         assert isinstance(path, bytes)
-        if path in self._theirs:
-            return False
         parts = path.split(b"/") if self._moved else []
         return path in self._paths or any(b"/".join(parts[:n]) in self._moved for n in range(2, len(parts)))
 
