@@ -230,8 +230,9 @@ def _finish(store: Store, intent: Intent, durable: bool, record: bytes, looks: b
 
 
 def _changed(store: Store, target: int, touched: Container[bytes]) -> Iterator[bytes]:
-    """Files that a move has brought, or moved, and that are not what the index says: somebody has been at them."""
-    state = store.state(target)
+    """Files that a move has brought, or moved, and that are not what the index says: somebody has been at them. The
+    time of one that is somebody else's is not ours to set."""
+    state, user = store.state(target), os.geteuid()
     for each in state.existing():
         if each.kind == "file" and each.path in touched:
             found, pif = lstat_or_none(store.door, each.path), state.pifs[each.inode]
@@ -239,7 +240,7 @@ def _changed(store: Store, target: int, touched: Container[bytes]) -> Iterator[b
                 continue
             apart = abs(nearest_ns(found.st_mtime_ns) - pif.mtime_ns)
             coarse = 1000 if found.st_mtime_ns % 10**7 else 2 * 10**9  # what NTFS or FAT, say, leaves of a time
-            if found.st_size != pif.size or apart > coarse:
+            if found.st_size != pif.size or (apart > coarse and user in (0, found.st_uid)):
                 yield each.path
 
 
