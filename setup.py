@@ -51,6 +51,12 @@ GENERATED = ["-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-d
 # but for the files that lead there.
 ALONE = ["-fno-stack-protector", "-ffreestanding", "-fno-builtin", "-fno-tree-loop-distribute-patterns"]
 WITH_LIBC = ("memory_glue.c", "program_back.c")
+# Linked side by side: a process that has been forked takes a page fault for each 64 KiB of code, and each page of
+# variables, that it comes to until it executes a program, and the kernel unmaps what these have mapped.
+AT_EACH_START = {"buffer", "call_filter", "context", "descriptor_table", "elf", "environment", "exec", "fsize_limit",
+                 "inherited_fds", "init", "lift", "listener", "lock", "lock_owner", "memory_glue", "numbers",
+                 "position", "private_fds", "processes", "renumber", "reserve_fds", "runtime", "scratch",
+                 "slots", "wrap_exec", "wrap_pid", "wrap_signal", "write_watch"}
 INCLUDES = [f"-I{SHIM / 'include'}", f"-I{SHIM / 'src'}"]
 # Symbols under the versions that old C libraries have too; these must be told where such a library has them.
 OLD_NAMES = ["-include", str(SHIM / "src" / "base" / "old_names.h")]
@@ -247,7 +253,7 @@ class BuildNative(build_ext):
                 shutil.copy(header, target)
 
     def build_shim(self) -> None:
-        sources = sorted((SHIM / "src").rglob("*.c"))
+        sources = sorted((SHIM / "src").rglob("*.c"), key=lambda path: (path.stem not in AT_EACH_START, path))
         link = SANITIZE or ["-Wl,-z,defs"]  # sanitizers find their own symbols when the program starts
         # what calls a wrapper from inside means ours: a hundred symbols less to look up whenever a program starts
         link = [*link, "-Wl,-Bsymbolic-functions"]

@@ -31,7 +31,7 @@ int mm_lock_timed(uint32_t *lock, long timeout_ms)
     uint32_t me = mm_tid ? mm_tid : (mm_tid = (uint32_t)sys_gettid()), starved = 0;
     uint64_t since = 0;
     for (int spins = 0, timeouts = 0;; spins++) {
-        uint32_t seen = __atomic_load_n(lock, __ATOMIC_RELAXED);
+        uint32_t seen = spins ? __atomic_load_n(lock, __ATOMIC_RELAXED) : 0;   /* a look first would be another page fault */
         if (!seen || (starved && !(seen & MM_OWNER))) {
             if (__atomic_compare_exchange_n(lock, &seen, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
                 return 0;
