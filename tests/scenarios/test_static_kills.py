@@ -128,17 +128,45 @@ def test_killed_at_a_call(lab: Lab, number: int, point: str, everything: bool) -
     kill_at(lab, number, point, everything)
 
 
+COMES = f"{BUSYBOX} sleep 600 & {READY}; {BUSYBOX} touch made; {BUSYBOX} mv made moved; echo $?; kill $!"
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["proxy", "and-standby"])
+@pytest.mark.parametrize("point", ["proxy.reads", "proxy.told", "filter.dialled"])
+def test_proxies_killed_while_a_program_comes(lab: Lab, point: str, both: bool) -> None:
+    """Its listener is in the letter box, taken and not yet out of it, or not yet in it: who is next has it, once."""
+    stops = Stops(lab.folder / "stops")
+    with subprocess.Popen([*lab.argv("run"), "--", "sh", "-c", COMES], cwd=lab.work, env=lab.env | stops.env,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout and run.stderr and run.stdout.readline() == b"ready\n"
+        wait_until(lambda: len(proxies(lab)) == 2 and keeps(run), "all three holders")
+        stops.arm(point)
+        goes_on(run)
+        stops.wait(point)
+        for pid in proxies(lab)[::-1] if both else proxies(lab)[:1]:
+            os.kill(pid, signal.SIGKILL)
+        stops.go(point)
+        assert run.stdout.read() == b"0\n"
+        assert run.wait(60) == 0 and run.stderr.read() == b""
+    assert set(lab.state()) == {"moved"}
+    lab.restore(0)
+    assert not lab.state()
+    lab.restore(1)
+    assert set(lab.state()) == {"moved"}
+    lab.verb("verify")
+
+
 @pytest.mark.slow
 def test_killed_while_a_program_starts(lab: Lab) -> None:
-    """It has a filter, and nobody whom it could be handed to: it ends with a message."""
+    """It has a filter, and nobody whom its listener could be sent to: it ends with a message."""
     stops = Stops(lab.folder / "stops")
     stops.arm("filter.dialled")
     command = [*lab.argv("run"), "--", "sh", "-c", f"{BUSYBOX} touch a; echo $?"]
     with subprocess.Popen(command, cwd=lab.work, env=lab.env | stops.env, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as run:
         stops.wait("filter.dialled")
-        for pid in reversed(proxies(lab)):
-            os.kill(pid, signal.SIGKILL)
+        os.kill(run.pid, signal.SIGKILL)       # or it would have the box, and start another proxy
+        wait_until(lambda: not killed_proxies(lab), "no proxy")
         stops.go("filter.dialled")
         assert run.stdout and run.stderr
         assert run.stdout.read() == b"127\n"

@@ -39,14 +39,13 @@ class Keeper:
         """Hear what is new. environ: our part of the command's environment. What a person must know, or ""."""
         try:
             if self._line is None and area.head.outsiders and _is_there(area):
-                self._line = _dial(area.path)
+                self._line = _line(area.path, b"k")
                 self._line.setblocking(False)
-                self._line.send(b"k")
             if self._line is None or self._hear(self._line):
                 return ""
             self._line = None
-            if not self.has_programs():
-                self._forget()
+            if not (area.head.proxy_places & lib.MM_PROXY_OPEN and self._kept):
+                self._forget()         # they ended because there was nothing more to do
             elif self._is_vain():
                 self._forget()
                 return "the processes that track static programs were killed, and no other stays alive"
@@ -138,31 +137,23 @@ def _is_there(area: Area) -> bool:
 
 def _lives(folder: str) -> bool:
     """Whether one of its programs does. It looks at those before it answers. OSError."""
-    with _call(folder) as line:
-        return line.recv(2)[1:] != b"\0"
-
-
-def _dial(folder: str) -> socket.socket:
-    """A connection that it has taken. OSError."""
-    line = _call(folder)
-    try:
-        if line.recv(2)[:1] != b"g":
-            raise ConnectionRefusedError
-    except OSError:
-        line.close()
-        raise
-    return line
-
-
-def _call(folder: str) -> socket.socket:
-    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
+    with _line(folder, b"p") as line:
         line.settimeout(_PATIENCE_S)
-        line.connect(f"/proc/self/fd/{fd}/proxy")
+        return line.recv(4) != bytes(4)
+
+
+def _line(folder: str, letter: bytes) -> socket.socket:
+    """One end of a line of which the proxy gets the other. OSError."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as box:
+            box.settimeout(_PATIENCE_S)
+            box.connect(f"/proc/self/fd/{fd}/proxy")
+            socket.send_fds(box, [letter], [theirs.fileno()])
     except OSError:
-        line.close()
+        ours.close()
         raise
     finally:
         os.close(fd)
-    return line
+    return ours

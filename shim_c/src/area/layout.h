@@ -246,11 +246,9 @@ struct mm_header {
     uint64_t said[MM_SAID];    /* hashes of what a person has been told: each thing once in a run */
     uint32_t unseen;           /* grows when something may have changed any of them that nothing tells */
     uint64_t ahead_tail, ahead_synced;   /* bytes of the log of what is durable; of those that are */
-    uint32_t ahead_lock;       /* tid of who appends to it */
-    uint32_t ahead_named;      /* its name, and the buffer's, are durable */
+    uint32_t ahead_lock, ahead_named;    /* tid of who appends to it; its name, and the buffer's, are durable */
     uint64_t order_last, order_again;    /* the last stamp; no line before this time, by CLOCK_MONOTONIC (order.c) */
-    uint32_t order_lock;       /* tid of who takes a stamp */
-    uint32_t note_base;        /* the file that notes are names of */
+    uint32_t order_lock, note_base;      /* tid of who takes a stamp; the file that notes are names of */
     uint32_t ways_changed;     /* grows when paths lead elsewhere than before: under all of the next */
     uint32_t name_lock[MM_NAME_LOCKS];   /* tids of who changes names, by a hash of the path (names_lock.c) */
     uint64_t scope;            /* offset of its rules in the strings region; 0: everything is tracked */
@@ -262,6 +260,8 @@ struct mm_header {
     uint64_t seen[MM_SEEN][2]; /* by path: hash of (path, epoch) that was noted last; a note, others by its `previous` and `below` */
     uint32_t bucket[MM_BUCKETS];
     uint8_t mapped_files[MM_BUCKETS / 8];   /* bits by (dev, ino): files that were mapped when nobody followed them */
+#define MM_PROXY_OPEN 0x80000000            /* of proxy_places: it is ready, and not about to end */
+    uint32_t proxy_places, proxy_rights[11];   /* of its programs and those that are about to be; see mm_rights_here */
 };
 
 struct mm_process {

@@ -1,8 +1,8 @@
 /* call_filter.c - programs that our library will not be in: the kernel shows their calls to the run's proxy (docs/adr/0044).
  *
  * A seccomp filter lets all calls pass but those that change names or attributes or open a file for writing.  These go to a
- * listener, whose descriptor is handed to the proxy (start/proxy.c) before the program is executed.  What the program starts
- * inherits the filter.  A filter never goes away again: so all that can fail is tried before it is set.
+ * listener, whose descriptor is sent to the proxy (start/proxy.c) before the program is executed.  What the program starts
+ * inherits the filter.  A filter never goes away again: so all that can fail is tried before it is set, and nobody is waited for.
  * Runs between fork and exec: system calls only, no allocation; and while the process's limits are held (mm_limit_begin).
  */
 #include "process/process.h"
@@ -10,6 +10,7 @@
 #include "process/listener.h"
 
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -201,34 +202,71 @@ static long set_filter(void)
 
 /* -- the proxy ------------------------------------------------------------------------------------------- */
 
-int mm_proxy_address(struct sockaddr_un *address)
+#define CAPS 6                         /* of rights, and NAMESPACE */
+#define NAMESPACE 10
+#define FIRST_NAMESPACE 0xEFFFFFFDu    /* of users: PROC_USER_INIT_INO; its rights hold in all */
+
+void mm_rights_here(uint32_t rights[11])
 {
-    address->sun_family = AF_UNIX;
-    if (mm_area->folder > 0)           /* not by snprintf: a forked process has none of its pages yet */
-        strcpy(mm_digits(stpcpy(address->sun_path, "/proc/self/fd/"), (uint64_t)mm_area->folder), "/proxy");
-    return mm_area->folder > 0;
+    struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_data_struct caps[2] = { { 0 } };
+    struct stat st = { .st_ino = 0 };
+    sys(SYS_getresuid, rights, rights + 1, rights + 2);
+    sys(SYS_getresgid, rights + 3, rights + 4, rights + 5);
+    sys(SYS_capget, &head, caps);
+    for (int i = 0; i < 2; i++)
+        rights[CAPS + i] = caps[i].effective, rights[CAPS + 2 + i] = caps[i].permitted;
+    sys(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/user", &st, 0);
+    rights[NAMESPACE] = (uint32_t)st.st_ino;
 }
 
-/* A connection to the proxy, which has a place for one more program.  -errno. */
-static long dial(void)
+/* By the proxy, as the kernel decides it. */
+static int may_be_looked_into(void)
 {
-    struct sockaddr_un address;
-    struct timeval patience = { ANSWER_S, 0 };
-    char answer = 0;
-    if (!mm_proxy_address(&address))
+    const uint32_t *proxy = mm_area->head->proxy_rights;
+    uint32_t rights[11] = { 0 };
+    mm_rights_here(rights);
+    int same = proxy[NAMESPACE] == rights[NAMESPACE];
+    if (proxy[CAPS] >> CAP_SYS_PTRACE & 1)
+        return same || proxy[NAMESPACE] == FIRST_NAMESPACE;
+    return same && memcmp(rights, proxy, sizeof rights) == 0 && sys(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
+}
+
+void mm_place_back(void)
+{
+    uint32_t *places = &mm_area->head->proxy_places, n = __atomic_load_n(places, __ATOMIC_SEQ_CST);
+    while (n & ~MM_PROXY_OPEN && !__atomic_compare_exchange_n(places, &n, n - 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+}
+
+/* The proxy's letter box, which has room: one that is stopped reads none.  -errno. */
+static long letter_box(void)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    struct timespec patience = { ANSWER_S, 0 };
+    if (mm_area->folder <= 0)
         return -ENOSYS;
-    long fd = sys(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    strcpy(mm_digits(stpcpy(address.sun_path, "/proc/self/fd/"), (uint64_t)mm_area->folder), "/proxy");
+    long fd = sys(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return fd;
-    sys(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    struct pollfd room = { (int)fd, POLLOUT, 0 };
     long r = sys(SYS_connect, fd, &address, sizeof address);
-    if (r == 0) {
-        r = sys(SYS_recvfrom, fd, &answer, 1, 0, 0, 0);
-        r = r == 1 && answer == MM_PROXY_GO ? 0 : r == 0 ? -ECONNRESET : r < 0 ? r : -EUSERS;
-    }
+    if (r == 0)
+        r = !may_be_looked_into() ? -EACCES : sys(SYS_ppoll, &room, 1, &patience, 0, 8) == 1 ? 0 : -EAGAIN;
     if (r < 0)
         sys_close((int)fd);
     return r < 0 ? r : fd;
+}
+
+/* The same, with a place for one more program.  Who has a birth finds a proxy that does not end before it has none (close_box). */
+static long take_place(void)
+{
+    uint32_t others = __atomic_fetch_add(&mm_area->head->proxy_places, 1, __ATOMIC_SEQ_CST);
+    long box = !(others & MM_PROXY_OPEN) ? -ECONNREFUSED : (others & ~MM_PROXY_OPEN) >= MM_PROXY_PLACES ? -EUSERS : letter_box();
+    if (box < 0)
+        mm_place_back();
+    return box;
 }
 
 /* A new process, no child of anybody here, that is nothing but the proxy.  In it: what it must not inherit is closed. */
@@ -287,12 +325,12 @@ static int start_proxy(void)
     return answer != 0;
 }
 
-/* start: where there is none, one is started. */
-static long proxy(int start)
+/* Where there is none, one is started. */
+static long proxy(void)
 {
-    long line = dial();
-    for (int i = 0; i < 1000 && (line == -ECONNREFUSED || line == -ENOENT || line == -ECONNRESET); i++) {
-        if (!start || i % 100)
+    long box = take_place();
+    for (int i = 0; i < ANSWER_S * 500 && (box == -ECONNREFUSED || box == -ENOENT); i++) {
+        if (i % 100)
             sys_pause_us(2000);
         else if (!mm_may_read_others())        /* one that is there has read our memory */
             return -ENOSYS;
@@ -300,21 +338,28 @@ static long proxy(int start)
             mm_area->head->calls_hidden = 1;
             return -ENOSYS;
         }
-        line = dial();
+        box = take_place();
     }
-    return line;
+    return box;
 }
 
-static long hand_over(int line, int listener)
+/* Nobody waits until it is read: it lies in the letter box as long as the proxy, its standby or `metamori run` lives.  So does
+ * the birth, by which the run is not over before the proxy is in it.  One that finds no room any more waits for that. */
+static long post(int box, int listener, int birth)
 {
-    char answer = 0, control[CMSG_SPACE(sizeof listener)] = { 0 }, text = MM_PROXY_LISTENER;
+    int fds[2] = { listener, birth };
+    char control[CMSG_SPACE(sizeof fds)] = { 0 }, text = MM_PROXY_LISTENER;
     struct iovec v = { &text, 1 };
     struct msghdr message = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
     struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-    *c = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof listener), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
-    memcpy(CMSG_DATA(c), &listener, sizeof listener);
-    long r = sys(SYS_sendmsg, line, &message, MSG_NOSIGNAL);
-    return r < 0 ? r : sys(SYS_recvfrom, line, &answer, 1, 0, 0, 0) == 1 && answer == MM_PROXY_TAKEN ? 0 : -ECONNRESET;
+    *c = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof fds), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+    memcpy(CMSG_DATA(c), fds, sizeof fds);
+    long r = sys(SYS_sendmsg, box, &message, MSG_NOSIGNAL);
+    while (r == -ETOOMANYREFS) {        /* as many as this user may have descriptors lie in such boxes */
+        sys_pause_us(2000);
+        r = sys(SYS_sendmsg, box, &message, MSG_NOSIGNAL);
+    }
+    return r;
 }
 
 /* From here on the proxy makes the calls of this thread that matter, and of what it executes.  0, or -errno: nothing has changed. */
@@ -326,26 +371,25 @@ long mm_follow_calls(void)
     if (mm_area->head->flags & MM_MEMORY || mm_elsewhere || mm_area->head->calls_hidden || (how && strcmp(how, "untracked") == 0))
         return -ENOSYS;
     uint64_t mask = sys_mask_all();
-    long line = proxy(1);
+    int birth = mm_birth_begin(mm_area);
+    long box = birth < 0 ? -EMFILE : proxy();
     MM_STOP("filter.dialled");        /* not later: this call would be shown, and nobody is there yet */
-    long listener = line < 0 ? line : set_filter();
-    if (listener < 0) {
-        if (line >= 0)
-            sys_close((int)line);
-        sys_mask_back(mask);
-        return listener;
-    }
-    long r = hand_over((int)line, (int)listener);
-    for (int i = 0; i < 5 && r < 0; i++) {     /* it was killed; its standby is there in a moment */
-        sys_close((int)line);
-        line = proxy(0);
-        r = line < 0 ? line : hand_over((int)line, (int)listener);
-    }
-    if (r < 0) {
+    long listener = box < 0 ? box : set_filter();
+    if (listener >= 0 && post((int)box, (int)listener, birth) < 0) {
         mm_say("the process that tracks static programs was killed: %s cannot go on", program_invocation_name);
         sys(SYS_exit_group, 127);
     }
-    sys_close((int)line);
+    if (box >= 0) {
+        sys_close((int)box);
+        if (listener < 0)
+            mm_place_back();
+    }
+    if (birth >= 0)
+        mm_close_spare(birth);
+    if (listener < 0) {
+        sys_mask_back(mask);
+        return listener;
+    }
     sys_close((int)listener);
     sys_mask_back(mask);
     return 0;

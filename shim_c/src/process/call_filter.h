@@ -2,7 +2,7 @@
 #ifndef MM_CALL_FILTER_H
 #define MM_CALL_FILTER_H
 
-#include <sys/un.h>
+#include <stdint.h>
 
 #pragma GCC visibility push(hidden)
 /* A fourth argument of execve(2): who made this filter has looked at the program, and the proxy need not. */
@@ -11,12 +11,13 @@
 #define MM_PROXY_VARIABLE "METAMORI_PROXY="
 #define MM_PROXY_READY 3               /* the proxy's descriptor on which it says that it can be reached */
 
-/* one byte each: proxy, program, proxy */
-#define MM_PROXY_GO 'g'                /* there is a place: set the filter */
-#define MM_PROXY_NO 'n'                /* the proxy may not look into the program; another proxy is there */
-#define MM_PROXY_LISTENER 'l'          /* with the listener's descriptor */
-#define MM_PROXY_TAKEN 't'             /* its calls are answered */
-#define MM_PROXY_KEEPS 'k'             /* `metamori run` instead of a program: it keeps what the standby has (lifecycle/proxy.py) */
+#define MM_PROXY_GO 'g'                /* as it says, or that another is there: */
+#define MM_PROXY_NO 'n'
+
+/* A letter to it: one byte, and a descriptor. */
+#define MM_PROXY_LISTENER 'l'          /* of a program whose calls are shown */
+#define MM_PROXY_KEEPS 'k'             /* a line to `metamori run`, which keeps what the standby has (lifecycle/proxy.py) */
+#define MM_PROXY_LIVES 'p'             /* the same, which asks whether a program lives */
 
 #define MM_FCHMODAT2 452
 #define MM_SETXATTRAT 463
@@ -25,7 +26,10 @@
 #define SYS_landlock_restrict_self 446
 #endif
 
-int mm_proxy_address(struct sockaddr_un *address);
+#define MM_PROXY_PLACES 448            /* programs at once, without those that they start */
+
+void mm_place_back(void);
+void mm_rights_here(uint32_t rights[11]);
 
 #pragma GCC visibility pop
 

@@ -5,31 +5,32 @@
  *
  * The first thread sees programs come and go; others make their calls (proxy_threads.c).
  * A standby has every listener too: when the last holder of one goes, the kernel answers its programs with ENOSYS.  It waits
- * until the proxy has ended, and becomes it.  `metamori run` has them for the third time, and starts a proxy when both are gone.
+ * until the proxy was killed, and becomes it.  `metamori run` has them for the third time, and starts a proxy when both are gone.
+ * All three have the letter box, in which a new listener lies until they have it: who puts it there waits for nobody.
  */
 #include "start/proxy.h"
-#include "process/call_filter.h"
 
 #include <stdlib.h>
 #include <sys/file.h>
+#include <linux/kcmp.h>
 #include <sys/ioctl.h>
 #include <sys/un.h>
 
 #define PLACES MM_PROXY_PLACES
 #define LISTENERS MM_PROXY_LISTENERS
-#define LINES MM_PROXY_LINES
+#define BEHIND MM_PROXY_BEHIND
 #define IDLE_MS 10000
 #define TICK_MS 500
 #define DEAD_AT_ONCE 16
 #define AT_ONCE 32                     /* messages: the line takes about 200 */
 
-enum { FREE, PROMISED, TAKEN };        /* a place */
 #define DROPPED 0x10000u
 #define KEPT 0x20000u                  /* with a descriptor's number; known to lifecycle/proxy.py, as DROPPED is */
 
-static uint8_t place[PLACES];
-static int taken, promised;
-static char again;                     /* the standby of one that was killed */
+static uint8_t taken_at[PLACES];
+static int taken;
+static char again;                     /* the standby of one that was killed, */
+static char unread;                    /* which may not have done with a letter */
 static int left_early;                 /* `metamori run` was there, and should have seen the run's end */
 
 /* -- the standby ------------------------------------------------------------------------------------ */
@@ -47,13 +48,13 @@ static long send_with(int to, uint32_t word, int fd)
     return sys(SYS_sendmsg, to, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* 0: nobody is there any more; -EAGAIN: nothing was said.  *fd: what came along, or -1. */
-static long receive(int from, void *word, size_t bytes, int *fd)
+/* 0: nobody is there any more; -EAGAIN: nothing was said.  *fd: the first that came along, or -1. */
+static long receive(int from, void *word, size_t bytes, int *fd, int how)
 {
     char control[CMSG_SPACE(sizeof *fd)] = { 0 };
     struct iovec v = { word, bytes };
-    struct msghdr message = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
-    long r = sys(SYS_recvmsg, from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    struct msghdr message = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_LEN(sizeof *fd) };
+    long r = sys(SYS_recvmsg, from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | how);
     struct cmsghdr *c = r > 0 ? CMSG_FIRSTHDR(&message) : NULL;
     *fd = -1;
     if (c && c->cmsg_type == SCM_RIGHTS)
@@ -64,7 +65,7 @@ static long receive(int from, void *word, size_t bytes, int *fd)
 /* A descriptor that goes by its number, which another may have just now. */
 static void put_at(long fd, int number)
 {
-    long high = fd < 0 ? fd : sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, LINES);
+    long high = fd < 0 ? fd : sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, BEHIND);
     if (fd >= 0)
         sys_close((int)fd);
     if (high < 0 || sys(SYS_dup3, high, number, 0) < 0)
@@ -130,11 +131,11 @@ static void stand_by(void)
     for (long heard = 1; heard; ) {
         sys(SYS_ppoll, ends, 2, NULL, 0, 8);
         sys(SYS_read, MM_PROXY_BELL, &rang, sizeof rang);
-        while ((heard = receive(MM_PROXY_PAIR, &word, sizeof word, &fd)) > 0)
+        while ((heard = receive(MM_PROXY_PAIR, &word, sizeof word, &fd, 0)) > 0)
             heard_of(word, fd);
         heard = heard == -EAGAIN;
     }
-    int programs = 0;
+    uint32_t programs = mm_area->head->proxy_places & ~MM_PROXY_OPEN;
     for (int i = 0; i < PLACES; i++)
         programs += sys(SYS_fcntl, LISTENERS + i, F_GETFD) >= 0;
     if (!programs)                     /* it ended because there was nothing more to do; or nobody would miss it */
@@ -166,12 +167,12 @@ static void start_standby(void)
     put_at(sys(SYS_eventfd2, 0, O_NONBLOCK), MM_PROXY_BELL);
     if (sys(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return;
-    long other = sys(SYS_fcntl, pair[1], F_DUPFD_CLOEXEC, LINES), pid = sys(SYS_clone, 0, 0, 0, 0, 0);
+    long other = sys(SYS_fcntl, pair[1], F_DUPFD_CLOEXEC, BEHIND), pid = sys(SYS_clone, 0, 0, 0, 0, 0);
     if (pid == 0) {
         put_at(other, MM_PROXY_PAIR);
-        sys(SYS_close_range, 3, MM_PROXY_DOOR - 1);
+        sys(SYS_close_range, 3, MM_PROXY_BOX - 1);
         sys(SYS_close_range, MM_PROXY_BELL + 1, LISTENERS - 1);
-        sys(SYS_close_range, LINES, ~0u);
+        sys(SYS_close_range, BEHIND, ~0u);
         stand_by();
     }
     standby = pid;
@@ -185,7 +186,7 @@ static void start_standby(void)
 static int is_over(void) { return __atomic_load_n(&mm_area->head->flags, __ATOMIC_SEQ_CST) & (MM_CLOSED | MM_OVER); }
 
 /* Programs that end leave their slots to others; to look for them is to ask after each process of the run, and one waits here. */
-static void join_again(void)
+static int join_again(void)
 {
     static uint64_t began;
     static uint32_t joins;
@@ -199,12 +200,25 @@ static void join_again(void)
             mm_self_process = mm_process_join(mm_area, pid, began, 0);
         }
         if (!mm_self_process)
-            end_all();
+            return 0;
         mm_self = mm_proc(mm_area, mm_self_process);
     }
     mm_self->outside = MM_OUTSIDE_PROXY;
     mm_self->leaving = 0;
     __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+    return 1;
+}
+
+/* From here on none is sent a letter.  0: somebody may be about to, or one is there.  Not by the places: who had one may have been
+ * killed. */
+static int close_box(void)
+{
+    __atomic_and_fetch(&mm_area->head->proxy_places, ~MM_PROXY_OPEN, __ATOMIC_SEQ_CST);
+    MM_STOP("proxy.closes");
+    if (!mm_unborn(mm_area))
+        return 1;
+    __atomic_or_fetch(&mm_area->head->proxy_places, MM_PROXY_OPEN, __ATOMIC_SEQ_CST);
+    return 0;
 }
 
 /* The last program has gone: from here on nobody waits for this process.  It may have been the last of the run. */
@@ -213,62 +227,32 @@ static void leave_alone(void)
     left_early = run_is_watched();
     if (!left_early)
         mm_last_out();
-    if (is_over())
+    if (is_over() && close_box())
         end_all();
     mm_process_leave(mm_area, mm_self_process);
     mm_self_process = 0;
 }
 
-/* Nobody saw the run's end where `metamori run` believed that we would, and we that it would. */
-static void look_at_run(void)
+/* Nobody saw the run's end where `metamori run` believed that we would, and we that it would.  1: nobody is left. */
+static int look_at_run(void)
 {
-    if (is_over() || sys(SYS_faccessat, AT_FDCWD, mm_area->store, F_OK) < 0)
-        end_all();
     if (left_early && !(mm_area->head->flags & MM_SUPERVISED)) {
-        join_again();
-        leave_alone();
+        if (join_again())
+            leave_alone();
     } else if (left_early && !run_is_watched()) {
-        end_all();
+        return 1;
     }
+    return is_over() || sys(SYS_faccessat, AT_FDCWD, mm_area->store, F_OK) < 0;
 }
 
 static void drop_listener(int i)
 {
     mm_proxy_forget(LISTENERS + i);
     sys_close(LISTENERS + i);
-    place[i] = FREE;
+    taken_at[i] = 0;
     taken--;
+    mm_place_back();
     tell_keepers(DROPPED | (uint32_t)i, -1);
-}
-
-static void end_line(int i)
-{
-    sys_close(LINES + i);
-    promised--;
-    if (place[i] == PROMISED)
-        place[i] = FREE;
-}
-
-static void open_door(void)
-{
-    char go[2] = { MM_PROXY_GO, taken > 0 };   /* `metamori run` asks for the second (metamori/runtime/lifecycle/proxy.py) */
-    struct ucred who = { 0 };
-    socklen_t bytes = sizeof who;
-    int i = 0;
-    long line = sys(SYS_accept4, MM_PROXY_DOOR, 0, 0, SOCK_CLOEXEC);
-    while (i < PLACES && place[i] != FREE)
-        i++;
-    if (line >= 0 && (sys(SYS_getsockopt, line, SOL_SOCKET, SO_PEERCRED, &who, &bytes) < 0 || !mm_may_look_into(who.pid)))
-        go[0] = MM_PROXY_NO;
-    if (line >= 0 && i < PLACES && !is_over() && sys(SYS_dup3, line, LINES + i, O_CLOEXEC) >= 0) {
-        if (!mm_self_process)
-            join_again();
-        place[i] = PROMISED;
-        promised++;
-        sys(SYS_sendto, LINES + i, go, sizeof go, MSG_NOSIGNAL, 0, 0);
-    }
-    if (line >= 0)
-        sys_close((int)line);
 }
 
 /* What this process is to all others, and every listener. */
@@ -277,33 +261,63 @@ static void take_keeper(int line)
     if (sys(SYS_dup3, line, MM_PROXY_KEEPER, 0) < 0)
         return;
     tell_standby(KEPT, MM_PROXY_KEEPER);
-    for (int fd = MM_PROXY_DOOR; fd <= MM_PROXY_SHARED; fd++)
+    for (int fd = MM_PROXY_BOX; fd <= MM_PROXY_SHARED; fd++)
         send_with(MM_PROXY_KEEPER, KEPT | (uint32_t)fd, fd);
     for (int i = 0; i < PLACES; i++)
-        if (place[i] == TAKEN)
+        if (taken_at[i])
             send_with(MM_PROXY_KEEPER, (uint32_t)i, LISTENERS + i);
 }
 
-/* The listener of a program; or its end, which never set a filter. */
-static void take_listener(int i)
+/* By a proxy that was killed before the letter was gone. */
+static int is_taken(int listener)
 {
-    char what = 0, taken_it = MM_PROXY_TAKEN;
+    uint32_t me = (uint32_t)sys_getpid();
+    for (int i = 0; i < PLACES; i++)
+        if (taken_at[i] && sys(SYS_kcmp, me, me, KCMP_FILE, listener, LISTENERS + i) == 0)
+            return 1;
+    return 0;
+}
+
+/* 0: not now. */
+static int take_listener(int listener)
+{
+    int i = 0;
+    while (i < PLACES && taken_at[i])
+        i++;
+    if (i == PLACES || !(mm_self_process || join_again()) || sys(SYS_dup3, listener, LISTENERS + i, 0) < 0)
+        return 0;
+    taken_at[i] = 1;
+    taken++;
+    mm_proxy_shared->confined[i] = mm_proxy_shared->elsewhere[i] = mm_proxy_shared->own_umask[i] = 0;
+    tell_keepers((uint32_t)i, LISTENERS + i);
+    MM_STOP("proxy.told");
+    mm_proxy_watch(LISTENERS + i);
+    return 1;
+}
+
+/* Who is killed amid it leaves a listener in the box, to a successor.  With the letter its birth ends.  0: there is none. */
+static int read_letter(void)
+{
+    char what = 0;
     int fd;
-    long got = receive(LINES + i, &what, 1, &fd);
-    if (got > 0 && what == MM_PROXY_KEEPS)
-        take_keeper(LINES + i);
-    if (got > 0 && what == MM_PROXY_LISTENER && fd >= 0
-        && sys(SYS_dup3, fd, LISTENERS + i, 0) >= 0) {
-        place[i] = TAKEN;
-        taken++;
-        mm_proxy_shared->confined[i] = mm_proxy_shared->elsewhere[i] = mm_proxy_shared->own_umask[i] = 0;
-        tell_keepers((uint32_t)i, LISTENERS + i);
-        mm_proxy_watch(LISTENERS + i);
-        sys(SYS_sendto, LINES + i, &taken_it, 1, MSG_NOSIGNAL, 0, 0);
+    if (receive(MM_PROXY_BOX, &what, 1, &fd, MSG_PEEK) < 0)
+        return 0;
+    int is_program = what == MM_PROXY_LISTENER && fd >= 0;
+    MM_STOP("proxy.reads");
+    if (is_program && !(unread && is_taken(fd)) && !take_listener(fd)) {
+        sys_close(fd);
+        sys_pause_us(2000);
+        return 1;
     }
+    unread = 0;
+    sys(SYS_recvfrom, MM_PROXY_BOX, &what, 1, MSG_DONTWAIT, 0, 0);
+    if (fd >= 0 && what == MM_PROXY_KEEPS)
+        take_keeper(fd);
+    else if (fd >= 0 && what == MM_PROXY_LIVES)
+        send_with(fd, taken > 0, -1);
     if (fd >= 0)
         sys_close(fd);
-    end_line(i);
+    return 1;
 }
 
 /* -- the process ------------------------------------------------------------------------------------ */
@@ -318,7 +332,6 @@ static void map_calls(void)
 
 static void first_of_all(const char *store)
 {
-    struct sockaddr_un address = { .sun_family = AF_UNIX };
     char path[4200], other = MM_PROXY_NO;
     snprintf(path, sizeof path, "%s/run/proxy.lock", store);
     long lock = sys_openat(AT_FDCWD, path, O_RDWR | O_CREAT, 0600);
@@ -332,14 +345,19 @@ static void first_of_all(const char *store)
     put_at(sys(SYS_memfd_create, "calls", 0), MM_PROXY_SHARED);
     put_at(sys_openat(AT_FDCWD, "/dev/null", O_RDWR, 0), MM_PROXY_KEEPER);     /* until there is one */
     sys(SYS_ftruncate, MM_PROXY_SHARED, sizeof *mm_proxy_shared);
-    put_at(sys(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0), MM_PROXY_DOOR);
-    snprintf(path, sizeof path, "%s/run", store);
-    long folder = sys_openat(AT_FDCWD, path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%ld/proxy", folder);
-    sys(SYS_unlinkat, folder, "proxy", 0);
-    if (sys(SYS_bind, MM_PROXY_DOOR, &address, sizeof address) < 0 || sys(SYS_listen, MM_PROXY_DOOR, 256) < 0)
-        sys(SYS_exit_group, 1);
-    sys_close((int)folder);
+    put_at(sys(SYS_socket, AF_UNIX, SOCK_DGRAM, 0), MM_PROXY_BOX);
+}
+
+/* What programs need to know is there before they find the box. */
+static void open_box(void)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    __atomic_store_n(&mm_area->head->proxy_places, 0, __ATOMIC_SEQ_CST);
+    mm_rights_here(mm_area->head->proxy_rights);
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/proxy", mm_area->folder);
+    sys(SYS_unlinkat, mm_area->folder, "proxy", 0);
+    if (sys(SYS_bind, MM_PROXY_BOX, &address, sizeof address) < 0)
+        end_all();
 }
 
 int mm_proxy_begin(const char *store)
@@ -349,7 +367,7 @@ int mm_proxy_begin(const char *store)
     if (!how)
         return 0;
     sys_mask_all();
-    again = *how == '1';
+    again = unread = *how == '1';
     if (sys(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &files) == 0) {
         files.rlim_cur = MM_PROXY_FILES;
         if (files.rlim_max < MM_PROXY_FILES || sys(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, 0) < 0)
@@ -358,7 +376,6 @@ int mm_proxy_begin(const char *store)
     if (!again)
         first_of_all(store);
     map_calls();
-    start_standby();
     return 1;
 }
 
@@ -366,7 +383,7 @@ static void find_listeners(void)
 {
     for (int i = 0; i < PLACES; i++)
         if (sys(SYS_fcntl, LISTENERS + i, F_GETFD) >= 0) {
-            place[i] = TAKEN;
+            taken_at[i] = 1;
             taken++;
             mm_proxy_watch(LISTENERS + i);
         }
@@ -375,31 +392,25 @@ static void find_listeners(void)
 /* What happens next, of all that may.  0: nothing, for some time. */
 static int serve_one_round(void)
 {
-    struct pollfd all[2 + 2 * PLACES] = { { MM_PROXY_DOOR, POLLIN, 0 }, { MM_PROXY_PAIR, 0, 0 } };
-    int whose[2 + 2 * PLACES], n = 2;
+    struct pollfd all[2 + PLACES] = { { MM_PROXY_BOX, POLLIN, 0 }, { MM_PROXY_PAIR, 0, 0 } };
+    int n = 2;
     for (int i = 0; i < PLACES; i++)
-        if (place[i] != FREE) {
-            whose[n] = i;
-            all[n++] = (struct pollfd){ place[i] == TAKEN ? LISTENERS + i : LINES + i, place[i] == TAKEN ? 0 : POLLIN, 0 };
-        }
+        if (taken_at[i])
+            all[n++] = (struct pollfd){ LISTENERS + i, 0, 0 };
     struct timespec tick = { 0, TICK_MS * 1000000L };
     if (sys(SYS_ppoll, all, n, taken ? NULL : &tick, 0, 8) <= 0)
         return 0;
-    for (int k = 2; k < n; k++) {
-        int i = whose[k];
-        if (place[i] == TAKEN && all[k].revents)
-            drop_listener(i);
-        else if (place[i] == PROMISED && all[k].revents)
-            take_listener(i);
-    }
+    for (int k = 2; k < n; k++)
+        if (all[k].revents)
+            drop_listener(all[k].fd - LISTENERS);
     if (all[1].revents & (POLLHUP | POLLERR)) {
         start_standby();
         for (int i = 0; i < PLACES; i++)
-            if (place[i] == TAKEN)
+            if (taken_at[i])
                 tell_standby((uint32_t)i, LISTENERS + i);
     }
     if (all[0].revents & POLLIN)
-        open_door();
+        read_letter();
     return 1;
 }
 
@@ -409,24 +420,33 @@ void mm_proxy_serve(int joined)
     mm_holding++;                      /* for good: no program has handlers here */
     if (joined < 0)
         end_all();
-    join_again();
-    if (!mm_proxy_threads_begin())
+    start_standby();
+    if (!join_again() || !mm_proxy_threads_begin())
         end_all();
     find_listeners();
+    if (!again) {
+        if (!mm_may_look_into((int)standby))
+            end_all();                 /* the calls are not there that look into a process */
+        open_box();
+    }
+    __atomic_or_fetch(&mm_area->head->proxy_places, MM_PROXY_OPEN, __ATOMIC_SEQ_CST);
     if (!again) {
         sys(SYS_write, MM_PROXY_READY, &ready, 1);
         sys_close(MM_PROXY_READY);
         wake_run();
     }
-    for (int idle = 0; idle < IDLE_MS; ) {
+    for (int idle = 0;; ) {
         if (serve_one_round())
             idle = 0;
-        if (taken || promised)
+        if (taken || read_letter())
             continue;
-        if (mm_self_process && mm_proxy_is_idle())
+        if (mm_self_process && mm_proxy_is_idle()) {
             leave_alone();
-        else if (!mm_self_process)
-            idle += TICK_MS, look_at_run();
+        } else if (!mm_self_process) {
+            int over = look_at_run(), long_ago = idle >= IDLE_MS;
+            if (((over || long_ago) && close_box()) || (over && long_ago))     /* who had a place may have been killed */
+                end_all();
+            idle += long_ago ? 0 : TICK_MS;
+        }
     }
-    end_all();
 }

@@ -5,18 +5,18 @@
 #define MM_PROXY_H
 
 #include "start/start.h"
+#include "process/call_filter.h"
 
 #include <linux/seccomp.h>
 
 #pragma GCC visibility push(hidden)
 
-#define MM_PROXY_PLACES 448            /* programs at once, without those that they start */
 #define MM_PROXY_CALLS 256             /* and calls */
 
 /* Its descriptors have the same numbers in the standby; the kernel gives others the lowest that are free. */
-enum { MM_PROXY_DOOR = 4, MM_PROXY_LOCK, MM_PROXY_SHARED, MM_PROXY_PAIR, MM_PROXY_KEEPER, MM_PROXY_BELL,
+enum { MM_PROXY_BOX = 4, MM_PROXY_LOCK, MM_PROXY_SHARED, MM_PROXY_PAIR, MM_PROXY_KEEPER, MM_PROXY_BELL,
        MM_PROXY_LISTENERS = 2048,
-       MM_PROXY_LINES = MM_PROXY_LISTENERS + MM_PROXY_PLACES, MM_PROXY_FILES = 4096 };
+       MM_PROXY_BEHIND = MM_PROXY_LISTENERS + MM_PROXY_PLACES, MM_PROXY_FILES = 4096 };
 
 /* A call that was shown, in memory that the standby has too: what the proxy was at when it was killed is done by its successor.
  * The kernel writes `notice` itself, and an id in it that is not 0 is a call without an answer. */
