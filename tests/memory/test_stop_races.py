@@ -160,7 +160,8 @@ def test_signals_to_threads_come(tmp_path: Path) -> None:
         case.goes_on(index)
 
 
-def test_one_that_waits_to_ask_comes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_its_number", [0, 1])
+def test_one_that_waits_to_ask_comes_back(tmp_path: Path, has_its_number: int) -> None:
     """It has the lock by the number that it has now: by its old one, nobody's, another would take it as well."""
     stops = Stops(tmp_path / "stops")
     case = Memory(tmp_path, [built(tmp_path, "asks.c")], ends=False)
@@ -177,7 +178,32 @@ def test_one_that_waits_to_ask_comes_back(tmp_path: Path) -> None:
     run.wait()
     area.close()
     stops.arm("request.held")
-    back = case.restart_in_background(case.images()[-1])
+    back = case.restart_in_background(max(each for each in case.images() if each % 2 == has_its_number))
+    stops.wait("request.held")
+    area = Area(str(case.store))
+    slot, = area.processes()
+    assert str(area.head.request.lock & 0x3FFFFFFF) in os.listdir(f"/proc/{area.process(slot).pid}/task")
+    area.close()
+    stops.go("request.held")
+    assert back.wait(60) == 3, case.errors()
+
+
+def test_one_that_just_has_the_lock_to_ask_comes_back(tmp_path: Path) -> None:
+    """That was another run's, also where the process has the number that it had."""
+    stops = Stops(tmp_path / "stops")
+    stops.arm("request.locked")
+    case = Memory(tmp_path, [built(tmp_path, "asks.c")], ends=False)
+    case.added = stops.env
+    run = case.start("--every", "50ms")
+    (case.work / "ask").touch()
+    stops.wait("request.locked")
+    before = case.log()["checkpoints"][-1]["index"]
+    wait_until(lambda: case.images()[-1:] > [before + 2], "two images of that")
+    case.kill(run)
+    run.wait()
+    stops.arm("request.held")
+    back = case.restart_in_background(max(each for each in case.images() if each % 2))     # has its number (comeback.py)
+    stops.go("request.locked")
     stops.wait("request.held")
     area = Area(str(case.store))
     slot, = area.processes()

@@ -165,29 +165,34 @@ int mm_memory_wait(struct mm_area *a, uint32_t process, int timeout_ms)
     return written == MM_MEMORY_WRITTEN ? 0 : m->write_error ? -(int)m->write_error : -EIO;
 }
 
-/* Brought back while it waited for the lock, it has that by a number which is nobody's any more, or that of a run which is over. */
-static void lock_request(struct mm_request *r)
+/* Brought back while it waited for the lock, it has that by a number which is nobody's any more, or that of a run which is over; its
+ * own number may be what it was.  The run whose lock it has. */
+static uint64_t lock_request(const struct mm_header *h, struct mm_request *r)
 {
-    for (uint32_t me = 0; me != (uint32_t)sys_getpid();) {
-        if (me)
+    uint64_t run = 0;
+    while (run != h->run) {
+        if (run) {
             mm_lock_left(&r->lock);
-        me = (uint32_t)sys_getpid();
+            mm_release_if(&r->lock, (uint32_t)sys_gettid());
+        }
+        run = h->run;
         mm_lock(&r->lock, MM_LOCK_REQUEST);
+        MM_STOP("request.locked");
     }
+    return run;
 }
 
 /* A call for `metamori run`; its result.  -ESRCH: it is not there any more.  0: the caller came back here with its memory. */
 int mm_request(struct mm_area *a, int what, long argument, const char *message)
 {
     struct mm_request *r = &a->head->request;
-    lock_request(r);
+    uint64_t run = lock_request(a->head, r);
     MM_STOP("request.held");
     r->what = what;
     r->argument = argument;
     r->pid = (uint32_t)sys_getpid();
     strncpy(r->message, message ? message : "", sizeof r->message - 1);
     uint32_t ticket = __atomic_add_fetch(&r->posted, 1, __ATOMIC_ACQ_REL), seen;
-    uint64_t run = a->head->run;
     int result = 0;
     queue(a->head->supervisor, MM_REQUEST_SIGNAL, ticket);
     while (run == a->head->run && (int32_t)((seen = __atomic_load_n(&r->answered, __ATOMIC_ACQUIRE)) - ticket) < 0
