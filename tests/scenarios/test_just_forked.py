@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -113,6 +114,22 @@ def stopped_child(program: Path) -> int:
         except OSError:
             continue
     raise AssertionError("no child")
+
+
+@pytest.mark.parametrize("limit", [150, 1024])
+def test_what_tells_of_it_is_out_of_the_programs_way(lab: Lab, program: Path, limit: int) -> None:
+    """Where the limit could be raised it had the lowest number, which is for what another thread opens."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        stops = parent_ended(lab, program, "fork", False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    folder, header = Path(f"/proc/{stopped_child(program)}/fd"), str(lab.store / "run" / "header")
+    numbers = [int(each.name) for each in folder.iterdir() if os.readlink(each) == header]
+    stops.go("fork.child")
+    all_is_in_an_index(lab)
+    assert len(numbers) == 1 and numbers[0] >= 100
 
 
 @EITHER

@@ -311,10 +311,13 @@ static void closes_at_exec(int fd, int yes) { sys(SYS_fcntl, fd, F_SETFD, yes ? 
 void mm_readers_before_fork(void) { mm_lock(&readers_lock, MM_LOCK_READERS); }
 void mm_readers_in_parent(void) { mm_unlock(&readers_lock); }
 
-/* What tells of the child until it has a slot (area/processes.c): between the last two.  Not by high(), which is dear. */
+/* What tells of the child until it has a slot (area/processes.c): between the last two.  Not by high(), which is dear: the buffer's
+ * number may be beyond the limit, this is below it. */
 void mm_birth_begin_own(void)
 {
-    int fd = mm_birth_begin(mm_area), up = fd < 0 ? -1 : (int)sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, mm_buffer_fd);
+    int fd = mm_birth_begin(mm_area), up = -1;
+    for (long floor = 1000; fd >= 0 && up < 0 && floor >= 100; floor /= 2)
+        up = (int)sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor);
     if (up >= 0)
         mm_close_spare(fd);
     mm_birth_fd = mm_note_own(up >= 0 ? up : fd);
