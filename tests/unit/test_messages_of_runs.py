@@ -310,6 +310,10 @@ def test_a_process_that_is_not_of_the_run() -> None:
         rollback._process_slot(session, os.getpid())
     with pytest.raises(sole_process.OthersAlive, match="other processes of the run are alive"):
         sole_process.require_alone(area([7]), os.getpid())
+    forked = area([])                      # by one that has ended, and has not begun
+    forked.has_unborn = lambda: True
+    with pytest.raises(sole_process.OthersAlive, match="other processes of the run are alive"):
+        sole_process.require_alone(forked, os.getpid())
 
 
 def test_a_present_state_that_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:

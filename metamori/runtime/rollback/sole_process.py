@@ -17,8 +17,8 @@ class OthersAlive(MetamoriError):
 
 
 def require_alone(area: Area, pid: int) -> None:
-    """OthersAlive unless the process is the only one: of the run, and it has no child that is about to join it."""
-    if area.pids(but=pid) or any(lib.mm_start_time(child) for child in _children(pid)):
+    """OthersAlive unless the process is the only one: of the run, and no child is about to join it, of anybody's."""
+    if area.has_unborn() or area.pids(but=pid) or any(lib.mm_start_time(child) for child in _children(pid)):
         raise OthersAlive("other processes of the run are alive")
 
 

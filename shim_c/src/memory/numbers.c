@@ -113,7 +113,7 @@ uint32_t mm_program_tid(uint32_t real, uint64_t fs)
 uint32_t mm_known_tid_of(uint32_t real)
 {
     struct mm_engine *e = ENGINE;
-    for (uint32_t i = 1; i < THREADS && e->signalled[i]; i++)
+    for (uint32_t i = 1; i <= e->asked; i++)           /* who ended before it stood has left its place */
         if (e->signalled[i] == real)
             return e->thread[i].tid;
     if (real == (uint32_t)sys_gettid()) {
