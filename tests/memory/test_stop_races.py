@@ -189,7 +189,7 @@ def test_one_that_waits_to_ask_comes_back(tmp_path: Path, has_its_number: int) -
 
 
 def test_one_that_just_has_the_lock_to_ask_comes_back(tmp_path: Path) -> None:
-    """That was another run's, also where the process has the number that it had."""
+    """That was another run's, also where the process has the number that it had (odd indexes: comeback.py)."""
     stops = Stops(tmp_path / "stops")
     stops.arm("request.locked")
     case = Memory(tmp_path, [built(tmp_path, "asks.c")], ends=False)
@@ -202,7 +202,7 @@ def test_one_that_just_has_the_lock_to_ask_comes_back(tmp_path: Path) -> None:
     case.kill(run)
     run.wait()
     stops.arm("request.held")
-    back = case.restart_in_background(max(each for each in case.images() if each % 2))     # has its number (comeback.py)
+    back = case.restart_in_background(max(each for each in case.images() if each % 2))
     stops.go("request.locked")
     stops.wait("request.held")
     area = Area(str(case.store))
