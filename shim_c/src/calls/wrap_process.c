@@ -100,9 +100,16 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
 /* None begins while all are asked to stop: of threads that start others, and end, there would always be one not asked. */
 EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*function)(void *), void *argument)
 {
-    if (UNLIKELY(mm_memory_head != NULL))
-        mm_await_no_stop();
-    return REAL(pthread_create)(thread, attributes, function, argument);
+    if (LIKELY(!mm_memory_head))
+        return REAL(pthread_create)(thread, attributes, function, argument);
+    mm_await_no_stop();
+    mm_holding++;
+    mm_late_begin();
+    int r = REAL(pthread_create)(thread, attributes, function, argument);
+    mm_late_end();
+    mm_holding--;
+    mm_deliver_if_free();
+    return r;
 }
 
 EXPORT int unshare(int flags)

@@ -196,6 +196,8 @@ uint32_t mm_program_tid(uint32_t real, uint64_t fs);
 uint32_t mm_known_tid_of(uint32_t real);
 void mm_handler_install(void);
 void mm_handler_set(void *handler);
+void mm_late_begin(void);
+void mm_late_end(void);
 
 /* waits.c */
 void mm_wait_again(void *context);

@@ -111,6 +111,41 @@ static void park_as_asked(uint32_t stop, void *context)
     __atomic_sub_fetch(&e->within, 1, __ATOMIC_RELEASE);
 }
 
+/* In pthread_create this thread may have a lock of the C library for which one that ends waits with every signal blocked: it neither
+ * parks nor leads there, but behind it. */
+static __thread struct { int within, asked; uint64_t stop; } late __attribute__((tls_model("initial-exec")));
+
+static void send_again(uint64_t value)
+{
+    siginfo_t info;
+    own_fill(&info, 0, sizeof info);
+    info.si_signo = MM_MEMORY_SIGNAL;
+    info.si_code = SI_QUEUE;
+    info.si_value.sival_ptr = (void *)value;
+    while (sys(SYS_rt_tgsigqueueinfo, sys_getpid(), sys_gettid(), MM_MEMORY_SIGNAL, &info) == -EAGAIN)
+        sys_pause_us(100);             /* this user has no room for a signal */
+}
+
+void mm_late_begin(void)
+{
+    late.within = 1;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+void mm_late_end(void)
+{
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    late.within = 0;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    int asked = late.asked;
+    uint64_t stop = late.stop;
+    late.asked = 0, late.stop = 0;
+    if (asked)
+        send_again(MM_MEMORY_ASK);
+    if (stop)
+        send_again(stop);
+}
+
 /* Nothing of the program is known here, not even that the frame pointer means something. */
 static void on_signal(int number, siginfo_t *info, void *context)
 {
@@ -118,6 +153,13 @@ static void on_signal(int number, siginfo_t *info, void *context)
     if (info->si_code != SI_QUEUE || (value != MM_MEMORY_ASK && value >> 32 != MM_MEMORY_STOP)) {
         if (theirs.handler > 1)
             ((void (*)(int, siginfo_t *, void *))theirs.handler)(number, info, context);
+        return;
+    }
+    if (late.within) {
+        if (value == MM_MEMORY_ASK)
+            late.asked = 1;
+        else
+            late.stop = value;
         return;
     }
     mm_wait_again(context);
