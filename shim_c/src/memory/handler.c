@@ -112,10 +112,10 @@ static void park_as_asked(uint32_t stop, void *context)
 }
 
 /* In pthread_create this thread may have a lock of the C library for which one that ends waits with every signal blocked: it neither
- * parks nor leads there, but behind it. */
+ * parks nor leads there, but behind it.  Asked twice it does: it may itself wait for one that parks. */
 static __thread struct { int within, asked; uint64_t stop; } late __attribute__((tls_model("initial-exec")));
 
-static void send_again(uint64_t value)
+static void send_late(uint64_t value)
 {
     siginfo_t info;
     own_fill(&info, 0, sizeof info);
@@ -141,9 +141,9 @@ void mm_late_end(void)
     uint64_t stop = late.stop;
     late.asked = 0, late.stop = 0;
     if (asked)
-        send_again(MM_MEMORY_ASK);
+        send_late(MM_MEMORY_ASK);
     if (stop)
-        send_again(stop);
+        send_late(stop);
 }
 
 /* Nothing of the program is known here, not even that the frame pointer means something. */
@@ -155,7 +155,7 @@ static void on_signal(int number, siginfo_t *info, void *context)
             ((void (*)(int, siginfo_t *, void *))theirs.handler)(number, info, context);
         return;
     }
-    if (late.within) {
+    if (late.within && !(value == MM_MEMORY_ASK ? late.asked : late.stop == value)) {
         if (value == MM_MEMORY_ASK)
             late.asked = 1;
         else

@@ -88,18 +88,33 @@ int mm_asker_ended(uint32_t pid)
     return r == -ENOENT || r == -ESRCH;
 }
 
-static long ask_thread(uint32_t tid, uint32_t slot)
+static long send_stop(uint32_t tid)
 {
-    struct mm_engine *e = ENGINE;
     siginfo_t info;
     own_fill(&info, 0, sizeof info);
     info.si_signo = MM_MEMORY_SIGNAL;
     info.si_code = SI_QUEUE;
-    info.si_value.sival_ptr = (void *)((uint64_t)MM_MEMORY_STOP << 32 | e->stop);
+    info.si_value.sival_ptr = (void *)((uint64_t)MM_MEMORY_STOP << 32 | ENGINE->stop);
+    return sys(SYS_rt_tgsigqueueinfo, sys_getpid(), tid, MM_MEMORY_SIGNAL, &info);
+}
+
+static long ask_thread(uint32_t tid, uint32_t slot)
+{
+    struct mm_engine *e = ENGINE;
     e->thread[slot].tid = 0;               /* until it stands there: it may end before */
     e->signalled[slot] = tid;
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    return sys(SYS_rt_tgsigqueueinfo, sys_getpid(), tid, MM_MEMORY_SIGNAL, &info);
+    return send_stop(tid);
+}
+
+#define ASK_AGAIN_NS 20000000
+/* Those that do not stand: see handler.c. */
+static void ask_again(uint32_t asked)
+{
+    struct mm_engine *e = ENGINE;
+    for (uint32_t i = 1; i <= asked; i++)
+        if (e->signalled[i] && !__atomic_load_n(&e->thread[i].tid, __ATOMIC_RELAXED))
+            send_stop(e->signalled[i]);
 }
 
 /* How many threads there are beside this one; -errno.  Known for a sixth of what a look at them takes, and right: one that ends hides
@@ -167,7 +182,7 @@ int mm_stop_others(void)
     struct mm_engine *e = ENGINE;
     uint32_t asked = 0;
     long least = 0;
-    uint64_t since = own_now();        /* of this many less */
+    uint64_t since = own_now(), again = since + ASK_AGAIN_NS;  /* of this many less */
     own_fill(e->signalled, 0, sizeof e->signalled);
     e->main_gone = e->parked = 0;
     __atomic_add_fetch(&e->stop, 1, __ATOMIC_SEQ_CST);
@@ -178,7 +193,9 @@ int mm_stop_others(void)
         if (left == 0)
             break;
         if (left < least || !least)
-            least = left, since = own_now();
+            least = left, since = own_now(), again = since + ASK_AGAIN_NS;
+        if (own_now() > again)
+            ask_again(asked), again = own_now() + ASK_AGAIN_NS;
         int r = ask_threads(&asked);
         if (r < 0 || own_now() - since > MM_PATIENCE_NS) {
             mm_release_others();
