@@ -99,6 +99,14 @@ def test_a_read_only_mapping_costs_no_copy(lab: Lab) -> None:
         assert (lab.work / "old").read_bytes() == content
 
 
+def read_by_a_checkpoint(lab: Lab) -> int:
+    """Bytes."""
+    script = ("import sys\nfrom metamori.cli.main import main\nmain(sys.argv[1:])\n"
+              "print(*open('/proc/self/io').readline().split())")
+    words = lab.argv("checkpoint")[3:]
+    return int(subprocess.check_output([sys.executable, "-c", script, *words], env=lab.env, text=True).split()[-1])
+
+
 def test_a_checkpoint_reads_what_changed_and_no_more(lab: Lab) -> None:
     """Where the kernel tells which pages were stored into, a mapped file of 32 MB is not compared."""
     if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 7):
@@ -114,11 +122,7 @@ def test_a_checkpoint_reads_what_changed_and_no_more(lab: Lab) -> None:
     assert session.ask(f"childpoke {slot} 5 700000 7") == "0"
     lab.checkpoint()                       # the child took what it knew with it: this one compares
     assert session.ask(f"poke {slot} 5 900000 9") == "0"
-    script = ("import sys\nfrom metamori.cli.main import main\nmain(sys.argv[1:])\n"
-              "print(*open('/proc/self/io').readline().split())")
-    words = lab.argv("checkpoint")[3:]
-    said = subprocess.check_output([sys.executable, "-c", script, *words], env=lab.env, text=True)
-    assert int(said.split()[-1]) < 16 << 20, said
+    assert read_by_a_checkpoint(lab) < 16 << 20
     assert session.end() == 0
     content = (lab.work / "old").read_bytes()
     lab.restore(2)
@@ -127,6 +131,35 @@ def test_a_checkpoint_reads_what_changed_and_no_more(lab: Lab) -> None:
     assert changed[:at] + content[at:at + 5] + changed[at + 5:] == content != changed
     lab.restore(3)
     assert (lab.work / "old").read_bytes() == content
+
+
+def test_a_checkpoint_does_not_read_holes(lab: Lab) -> None:
+    """A file that is mapped no longer is compared as a whole."""
+    old = lab.work / "old"
+    size, low, high = 1 << 30, 16 << 20, 512 << 20
+    old.write_bytes(b"first")
+    os.truncate(old, size)
+    session = lab.start()
+    fd = session.ask("open old rw")
+    slots = [session.ask(f"map {fd} 1000000 rw shared {at}") for at in (low, high)]
+    assert session.ask(f"poke {slots[0]} 5 10 1") == "0"
+    lab.checkpoint()
+    assert session.ask(f"poke {slots[1]} 5 700000 2") == "0"
+    for slot in slots:
+        assert session.ask(f"unmap {slot} 1000000 0") == "0"
+    assert read_by_a_checkpoint(lab) < 16 << 20
+    assert session.end() == 0
+
+    def parts() -> list[bytes]:
+        with old.open("rb") as file:
+            return [os.pread(file.fileno(), 1000000, at) for at in (0, low, high, size - 1000000)]
+
+    content, zeros = parts(), bytes(1000000)
+    assert content[2] != zeros
+    for index, first, second in ((1, content[1], zeros), (2, content[1], content[2]), (0, zeros, zeros)):
+        lab.restore(index)
+        assert old.stat().st_size == size
+        assert parts() == [content[0], first, second, zeros], f"checkpoint {index}"
 
 
 WITHIN_ITS_LIMIT = """

@@ -138,6 +138,12 @@ class Capture:
             known.cut(cut)
         return known
 
+    def data_of_copy(self, aml: AML) -> Iterator[Range]:
+        """Where a copy is not a hole, as places in the file."""
+        shift = aml.start - aml.offset
+        for start, end in self._store.buffers.data_ranges(aml.run, aml.offset, aml.offset + aml.end - aml.start):
+            yield start + shift, end + shift
+
     def read_copy(self, aml: AML) -> bytes:
         return self._store.buffers.read(aml.run, aml.offset, aml.end - aml.start)
 
@@ -172,13 +178,25 @@ class _Copies:
 
     def _compare(self, aml: AML, ours: bool) -> None:
         """Store the blocks that differ from a copy that there is; refer to the others where the parent does not."""
-        for at in range(aml.start, aml.end, _PIECE):
-            piece = aml.clip(at, min(at + _PIECE, aml.end))
-            data, old = os.pread(self._source, piece.end - at, at), self._capture.read_copy(piece)
-            if data != old:
-                self._differing(piece, data, old, ours)
-            elif ours:
-                self._append(piece)
+        done = aml.start
+        for start, end in [*self._data(aml), (aml.end, aml.end)]:
+            if ours and done < start:
+                self._append(aml.clip(done, start))
+            for at in range(start, end, _PIECE):
+                piece = aml.clip(at, min(at + _PIECE, end))
+                data, old = os.pread(self._source, piece.end - at, at), self._capture.read_copy(piece)
+                if data != old:
+                    self._differing(piece, data, old, ours)
+                elif ours:
+                    self._append(piece)
+            done = end
+
+    def _data(self, aml: AML) -> list[Range]:
+        """What of a copy is to be compared: where it and the file are both a hole, they are the same."""
+        if aml.end - aml.start <= _PIECE:
+            return [(aml.start, aml.end)]
+        return [(start, min(end, aml.end)) for start, end in merged((
+            *self._capture.data_ranges(self._source, aml.start, aml.end), *self._capture.data_of_copy(aml)))]
 
     def _differing(self, aml: AML, data: bytes, old: bytes, ours: bool) -> None:
         for low in range(0, len(old), BLOCK):

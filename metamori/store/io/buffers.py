@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from metamori.errors import Damaged
@@ -54,6 +54,13 @@ class Buffers:
         if len(data) != length:
             raise Damaged(self._short(run, start, length))
         return data
+
+    def data_ranges(self, run: int, start: int, end: int) -> Iterator[Range]:
+        """The parts of [start, end) that are not holes, in order."""
+        source = self._reader(run)
+        if self._door.fstat(source).st_size < end:
+            raise Damaged(self._short(run, start, end - start))
+        return self._door.data_ranges(source, start, end)
 
     def stretches(self, run: int) -> Stretches:
         """For `checksum` of many ranges, while nobody writes there; reading many other buffers meanwhile closes it."""
