@@ -146,6 +146,11 @@ static void case_of_no_access(void)
     SAY(sendfile(fd, f, NULL, 10));
     SAY(lseek(f, 0, SEEK_END));
     sums("old");
+    SAY(open("old", O_ACCMODE | O_TRUNC));
+    SAY(lseek(f, 0, SEEK_END));
+    sums("old");
+    SAY(write(open("new", O_WRONLY | O_CREAT, 0600), "abc", 3));
+    SAY(lseek(open("new", O_ACCMODE | O_TRUNC | O_CREAT, 0600), 0, SEEK_END));
 }
 
 /* Of nothing at all neither place nor address need be aligned. */

@@ -49,9 +49,10 @@ static inline __attribute__((always_inline)) int noted_by(int fd, int flags, mod
         e = -OPEN_AGAIN;
     if (e == 0 && (flags & O_TRUNC) && !created) {
         uint32_t slot = pif_of(fd);
+        int access = flags & O_ACCMODE;
         if (slot && mm_start_fresh(slot, fd, flags))
             e = 0;
-        else if ((flags & O_ACCMODE) == O_RDONLY)
+        else if (access == O_RDONLY || access == O_ACCMODE)
             e = truncate_by_name(fd, slot);
         else
             e = slot ? mm_truncate(slot, fd, 0) : sys(SYS_ftruncate, fd, 0);
