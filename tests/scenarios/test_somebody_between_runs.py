@@ -136,6 +136,48 @@ def test_a_folder_where_a_file_is_to_be(request: pytest.FixtureRequest, place: s
 # -- what a run removed, written to by a name that is not tracked ---------------------------------------------------
 
 
+OF_A_KIND = pytest.mark.parametrize("made", ["cat ../first > d/p", "mkfifo d/p", "ln -s q d/p"], ids=["file", "fifo", "link"])
+MOVED = "rm d/p; mkdir d/p; echo 2 > d/p/f; mv d e"
+
+
+def before_it_moved(lab: Lab, made: str) -> Tree:
+    (lab.folder / "first").write_bytes(b"p" * LONG)
+    lab.run(["sh", "-c", f"mkdir d; echo 1 > d/f; {made}"])
+    return lab.state()
+
+
+@OF_A_KIND
+def test_a_folder_that_a_move_takes_along_to_where_something_else_is_to_be(lab: Lab, made: str) -> None:
+    """Something of somebody's is in it, so that it cannot go: nothing is touched."""
+    one = before_it_moved(lab, made)
+    lab.run(["sh", "-c", MOVED])
+    (lab.work / "e/p/mine").write_text("mine")
+    now = lab.state()
+    for words in [], ["--force"]:
+        lab.restore(1, *words, code=14)
+        lab.assert_state(now, "a refused restore touches nothing")
+    lab.verb("verify")
+    (lab.work / "e/p/mine").unlink()
+    lab.restore(1)
+    lab.assert_state(one, "and when it is gone")
+
+
+@OF_A_KIND
+def test_the_same_in_an_isolated_run_that_is_killed(lab: Lab, made: str) -> None:
+    """It stays, where it was taken along to, with what is somebody's."""
+    one = before_it_moved(lab, made)
+    script = f"{MOVED}; {sys.executable} -m metamori checkpoint; METAMORI_DISABLE=1 sh -c 'echo mine > e/p/mine'"
+    lab.run(["sh", "-c", f"{script}; kill -9 $PPID $$"], "--isolate")
+    assert lab.log()["head"] == 1
+    found = lab.state()
+    assert files(lab) == {"d/f": b"1\n", "d/p/mine": b"mine\n"} and "e" not in found
+    lab.verb("verify")
+    (lab.work / "d/p/mine").unlink()
+    (lab.work / "d/p").rmdir()
+    lab.restore(1, "--force")
+    lab.assert_state(one, "and when it is gone")
+
+
 @pytest.mark.parametrize("forced", [False, True])
 def test_a_removed_file_that_is_written_to_by_its_other_name(lab: Lab, forced: bool) -> None:
     """All of it is in the store besides: it comes back, and what somebody wrote stays in his file."""

@@ -162,7 +162,8 @@ class NamesPlan:
 
     def _in_the_way(self) -> set[bytes]:
         """Names that are to be, and cannot: something is there, or around them, that is nobody's of the runs."""
-        going = {entry.path: entry.kind for entry in self._leaving}
+        going = {entry.path for entry in self._leaving}
+        stuck = {self._carried(path) for path in going if self._has_others(path)}
         found: set[bytes] = set()
         for entry in self._there.existing():
             if entry.path in self._in_place:
@@ -170,9 +171,9 @@ class NamesPlan:
             stat_of = lstat_or_none(self._door, entry.path)
             is_dir = stat_of is not None and stat.S_ISDIR(stat_of.st_mode)
             moves = entry.path in self._moved or self._carried(entry.path) != entry.path   # with all that is in it
-            if os.path.dirname(entry.path) in found or (stat_of is not None and not moves and (
-                    not (is_dir and entry.kind == "dir") if entry.path not in going else
-                    is_dir and entry.kind != "dir" and self._has_others(entry.path))):
+            if os.path.dirname(entry.path) in found or (entry.kind != "dir" and entry.path in stuck) or (
+                    stat_of is not None and not moves and entry.path not in going
+                    and not (is_dir and entry.kind == "dir")):
                 found.add(entry.path)
         return found
 
@@ -254,8 +255,9 @@ class NamesPlan:
                 yield NameOp("rmdir", path)
                 continue
             staying.add(path)
-            self.notes.append(f"{os.fsdecode(path)} holds other files; it stays")
-            if self._there.names.get(path, _NOTHING).kind not in ("absent", "dir"):
+            place = self._carried(path)
+            self.notes.append(f"{os.fsdecode(place)} holds other files; it stays")
+            if self._there.names.get(place, _NOTHING).kind not in ("absent", "dir"):
                 raise ChangedOutside(f"{os.fsdecode(path)} would be removed, but holds other files", (path,))
 
     # -- arriving --------------------------------------------------------------------------------
