@@ -136,7 +136,8 @@ def test_a_folder_where_a_file_is_to_be(request: pytest.FixtureRequest, place: s
 # -- what a run removed, written to by a name that is not tracked ---------------------------------------------------
 
 
-OF_A_KIND = pytest.mark.parametrize("made", ["cat ../first > d/p", "mkfifo d/p", "ln -s q d/p"], ids=["file", "fifo", "link"])
+OF_A_KIND = pytest.mark.parametrize("made", ["cat ../first > d/p", "mkfifo d/p", "ln -s q d/p"],
+                                    ids=["file", "fifo", "link"])
 MOVED = "rm d/p; mkdir d/p; echo 2 > d/p/f; mv d e"
 
 
