@@ -162,6 +162,21 @@ def test_somebody_is_killed_meanwhile(tmp_path: Path, which: str) -> None:
         all_run(case, ALL if which == "metamori run" else ("count0", "count2"))
 
 
+def test_the_parked_one_is_stopped_meanwhile(tmp_path: Path) -> None:
+    """By job control: nobody waits longer for it, and it goes on when it is continued."""
+    with behind(tmp_path) as (case, run):
+        with asked(case) as verb:
+            client = int(said(case, "ready1"))
+            os.kill(client, signal.SIGSTOP)
+            assert verb.wait(12) == 1      # whoever waits for it to stand does so for 20 s
+            all_run(case, ("count0", "count2"))
+            os.kill(client, signal.SIGCONT)
+        all_run(case)
+        tell(case, "accept", "go")
+        assert run.wait(300) == 0, case.errors()
+        assert (tmp_path / "out").read_bytes() == OUTPUT
+
+
 def test_a_connection_is_made_meanwhile(tmp_path: Path) -> None:
     """The call that makes it returns when all are back: it was in the middle of it."""
     with begun(tmp_path, CONNECTS, ()) as (case, run):

@@ -185,10 +185,10 @@ class Image:
             return now
         return replace(now, argv=before.argv, env=before.env)
 
-    def stand(self) -> None:
+    def stand(self, is_let_go: bool) -> None:
         """Where job control has stopped it, as before."""
         if self.stopped:
-            self.stopped.leave(self.is_held)
+            self.stopped.leave(self.is_held and is_let_go)
 
     def written(self) -> MemoryEntry:
         """Waits for the writer. OSError as the disk gave it."""

@@ -46,26 +46,27 @@ def held(store: Store, area: Area, index: int, durable: bool, outside: str) -> I
     waited for. Refused, NotAtRest, NotBegun."""
     _await_back(area)
     deadline, kept = time.monotonic() + _BEGINS_S, _NOBODY
-    for tries in count():
-        area.freeze()
-        found = Images(store, area, index, durable, outside)
-        is_late = time.monotonic() >= deadline
-        try:
-            found.hold(kept, waits=not is_late)
-            return found
-        except NotBegun as error:
-            found.thaw()
-            kept = found.kept
-            if is_late:
-                _let_go(area, kept)
-                if isinstance(error, Stranger):
+    try:
+        for tries in count():
+            area.freeze()                  # NotAtRest
+            found = Images(store, area, index, durable, outside)
+            is_late = time.monotonic() >= deadline
+            try:
+                found.hold(kept, waits=not is_late)
+                return found
+            except BaseException as error:
+                found.thaw()
+                kept = found.kept
+                if not isinstance(error, NotBegun):
+                    raise
+                if is_late and isinstance(error, Stranger):
                     raise Refused(str(error)) from None
-                raise
-        except BaseException:
-            found.thaw()
-            _let_go(area, kept | found.kept)
-            raise
-        time.sleep(min(0.02, 0.002 * (tries + 1)) if kept else 0.002)
+                if is_late:
+                    raise
+            time.sleep(min(0.02, 0.002 * (tries + 1)) if kept else 0.002)
+    except BaseException:
+        _let_go(area, kept)
+        raise
     raise AssertionError
 
 
@@ -335,8 +336,9 @@ class Images:
         in_order = sorted(self._but_kept(images), key=lambda image: image.stopped is not None)
         lib.mm_memory_go(self.area.pointer, _slots(in_order), len(in_order))
         self.thaw()
+        let_go = {image.slot for image in in_order}
         for image in images:
-            image.stand()
+            image.stand(image.slot in let_go)
 
     def thaw(self) -> None:
         """The run, unless it was already."""
