@@ -67,6 +67,7 @@ ORDER = struct.Struct("=IIQQ")             # struct mm_order
 MAGIC = struct.pack("=I", lib.MM_ORDER_MAGIC)
 assert ORDER.size == ffi.sizeof("struct mm_order")
 _LOCK = struct.Struct("hh4xqqi4x")         # struct flock
+_OFD_SETLK = 37                            # a Python that was built with an older C library does not name it
 _WAIT_S = 0.2
 
 
@@ -99,7 +100,7 @@ def _is_locked(fd: int) -> bool:
     ends = time.monotonic() + _WAIT_S
     while True:
         try:
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            fcntl.fcntl(fd, _OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
             return True
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES) or time.monotonic() > ends:
