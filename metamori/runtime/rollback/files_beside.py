@@ -100,16 +100,27 @@ def _new_pif(session: Session, inode: int, home: bytes) -> int:
 
 
 def give_attributes(path: bytes, pif: PifEntry) -> bool:
-    """Mode, owner and time as far as the user may; whether all of them."""
+    """Owner, mode and time as far as the user may; whether the time is as it was."""
     try:
+        mode = stat.S_IMODE(pif.mode)
+        if not _own(path, pif):            # first: chown takes set-user-id bits away
+            mode &= ~(stat.S_ISUID | stat.S_ISGID)     # another owner's are not ours to give
         found = REAL.lstat(path)
-        if (found.st_uid, found.st_gid) != (pif.uid, pif.gid):
-            REAL.chown(path, pif.uid, pif.gid)     # which takes set-user-id bits away
-            found = REAL.lstat(path)
-        if stat.S_IMODE(found.st_mode) != stat.S_IMODE(pif.mode):
-            REAL.chmod(path, stat.S_IMODE(pif.mode))
+        if stat.S_IMODE(found.st_mode) != mode:
+            REAL.chmod(path, mode)
         if found.st_mtime_ns != pif.mtime_ns:
             REAL.set_mtime(path, pif.mtime_ns)
     except (FileNotFoundError, PermissionError):
         return False
+    return True
+
+
+def _own(path: bytes, pif: PifEntry) -> bool:
+    """Whether it has this owner now."""
+    found = REAL.lstat(path)
+    if (found.st_uid, found.st_gid) != (pif.uid, pif.gid):
+        try:
+            REAL.chown(path, pif.uid, pif.gid)
+        except PermissionError:
+            return False
     return True
