@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,8 @@ pytest.importorskip("zmq")
 
 from metamori.runtime.job import clock
 from metamori.runtime.job.clock import Clock, Timeline
+from metamori.runtime.job.member import Member
+from metamori.runtime.job.relays import TOLD
 from metamori.store.format.records import NO_LIMIT
 from metamori.store.io.os_io import Door
 
@@ -34,6 +37,15 @@ def asked(random_: random.Random, one: Machine, counts: Machine, base: tuple[int
     there, back = (random_.choice([50_000, 100_000, 5_000_000]) + random_.randrange(20_000) for _ in "tb")
     told.heard(one.at(true), one.at(true + there + back), {"clock": (counts.at(true + there), *base)}, one is counts)
     return true + there + back
+
+
+def test_what_is_said_again_for_a_late_relay_is_no_answer() -> None:
+    heard = Clock()
+    answers = [*({"what": what, "round": 3} for what in TOLD), {"what": "alive", "sent": 1, "clock": (5, 0, 0)}]
+    client = SimpleNamespace(send=lambda message: None, receive=lambda wait_s: answers.pop(0), is_same_machine=True)
+    Member._ask_time(SimpleNamespace(_client=client, _hear_time=lambda answer: Member._hear_time(
+        SimpleNamespace(_client=client, _clock=heard), answer)), 1)
+    assert heard.points and not answers
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -16,7 +16,7 @@ from metamori.runtime.job import finish, folder
 from metamori.runtime.job.clock import Clock, now_ns
 from metamori.runtime.job.counter import FREEZE_S, READY_S, Counter
 from metamori.runtime.job.lines import Lines
-from metamori.runtime.job.relays import COUNTER, Share
+from metamori.runtime.job.relays import COUNTER, TOLD, Share
 from metamori.runtime.job.wire import Client, Message, NoAnswer
 from metamori.store.read.store import Store
 
@@ -146,7 +146,7 @@ class Member(threading.Thread):
             self._client.send({"what": "alive?", "sent": now_ns()})
             while (answer := self._client.receive(_LOOK_S)) is not None:
                 self._hear_time(answer)
-                if answer["what"] not in ("cut", "go"):        # said again, for a relay was late
+                if answer["what"] not in TOLD:     # said again, for a relay was late
                     break
 
     def _hear_time(self, answer: Message) -> None:
