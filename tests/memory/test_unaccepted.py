@@ -169,10 +169,12 @@ def test_the_parked_one_is_stopped_meanwhile(tmp_path: Path) -> None:
             client = int(said(case, "ready1"))
             os.kill(client, signal.SIGSTOP)
             assert verb.wait(12) == 1      # whoever waits for it to stand does so for 20 s
-            all_run(case, ("count0", "count2"))
-            os.kill(client, signal.SIGCONT)
-        all_run(case)
-        tell(case, "accept", "go")
+        all_run(case, ("count0", "count2"))
+        tell(case, "accept")
+        wait_until(lambda: case.verb("checkpoint").returncode == 0, "it is accepted")
+        os.kill(client, signal.SIGCONT)
+        all_run(case, ALL[1:])
+        tell(case, "go")
         assert run.wait(300) == 0, case.errors()
         assert (tmp_path / "out").read_bytes() == OUTPUT
 

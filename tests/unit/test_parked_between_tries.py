@@ -24,8 +24,9 @@ def test_a_call_that_keeps_the_second_freeze(monkeypatch: pytest.MonkeyPatch) ->
         if len(freezes) == 2:
             raise NotAtRest
 
-    area = SimpleNamespace(freeze=freeze, thaw=lambda: None, pointer=None, process=lambda slot: SimpleNamespace(pid=1234),
-                           head=SimpleNamespace(tree=SimpleNamespace(back=0, processes=0, lost=0)))
+    head = SimpleNamespace(tree=SimpleNamespace(back=0, processes=0, lost=0))
+    area = SimpleNamespace(freeze=freeze, thaw=lambda: None, pointer=None, head=head,
+                           process=lambda slot: SimpleNamespace(pid=1234))
     monkeypatch.setattr(tree, "Images", OneIsKept)
     monkeypatch.setattr(tree, "lib", SimpleNamespace(mm_memory_go=lambda area, slots, count: let_go.extend(slots)))
     with pytest.raises(NotAtRest):
