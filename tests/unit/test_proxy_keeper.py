@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from metamori._area import lib
 from metamori.runtime.lifecycle import proxy
 
 
@@ -22,12 +23,16 @@ def keeper_whose_proxy_ended() -> proxy.Keeper:
     return keeper
 
 
+def area_of_one() -> SimpleNamespace:
+    return SimpleNamespace(head=SimpleNamespace(outsiders=0, proxy_places=lib.MM_PROXY_OPEN | 1))
+
+
 def test_no_process_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refuse)
-    keeper, area = keeper_whose_proxy_ended(), SimpleNamespace(head=SimpleNamespace(outsiders=0))
+    keeper, area = keeper_whose_proxy_ended(), area_of_one()
     said = keeper.look(area, {})    # type: ignore[arg-type]
     assert said.startswith("the processes that track static programs were killed, and no other starts: ")
     assert not keeper.has_programs()
@@ -45,7 +50,7 @@ def test_none_stays_alive(monkeypatch: pytest.MonkeyPatch) -> None:
         return ours
 
     monkeypatch.setattr(proxy.Keeper, "_start", dies_at_once)
-    keeper, area = keeper_whose_proxy_ended(), SimpleNamespace(head=SimpleNamespace(outsiders=0))
+    keeper, area = keeper_whose_proxy_ended(), area_of_one()
     said = [keeper.look(area, {}) for _ in range(100)]    # type: ignore[arg-type]
     assert [each for each in said if each] == [
         "the processes that track static programs were killed, and no other stays alive"]

@@ -237,7 +237,7 @@ static void kernel_and_library(const struct plan *p)
         mm_thread_state_back(first);
         sys(SYS_set_tid_address, first->clear_tid);
     }
-    mm_tid = 0;
+    mm_tid = (uint32_t)sys_gettid();   /* as in threads_back.c */
     mm_await_turn();
     mm_descriptors_back(p->descriptors, p->how->descriptors);
     mm_end_turn();

@@ -45,7 +45,7 @@ void mm_thread_state_back(const struct mm_thread *t)
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (t->pending >> (i - 1) & 1 && i != MM_MEMORY_SIGNAL)
             mm_signal_back(&ENGINE->image, i, t->tid);
-    mm_tid = 0;
+    mm_tid = (uint32_t)sys_gettid();   /* it may come back amid taking a lock, with its number as before */
     mm_known_tid = t->tid;
 }
 
