@@ -69,7 +69,7 @@ static void make_area(void)
     if (mkdir(path, 0700) || !(area = mm_attach(store, 1)))
         abort();
     area->head->next_block = 100;      /* more than the tables below name */
-    uint32_t process = mm_process_join(area, 1234, 5), fit = mm_fit_new(area);
+    uint32_t process = mm_process_join(area, 1234, 5, 0), fit = mm_fit_new(area);
     uint32_t one = a_file(11, "/somewhere/one"), two = a_file(12, "/somewhere/two");
     mm_fit_at(area, fit)->slot = one;
     mm_pif_at(area, one)->refs = 1;

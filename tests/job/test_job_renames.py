@@ -10,6 +10,8 @@ from lab import Lab
 from ranks import Rank, end
 from test_job_model import back, checkpoint, seen_in
 
+from metamori.store.io.os_io import REAL
+
 pytest.importorskip("zmq")
 
 
@@ -192,6 +194,27 @@ def test_a_file_grows_by_a_name_that_its_keeper_did_not_know(lab: Lab, how: Call
     for text in ("more" * 1000, "later"):
         ranks[0].do("append", "other", text)
         checkpoint(lab, seen)
+    end(ranks)
+    for index, tree in seen.items():
+        lab.restore(index)
+        lab.assert_state(tree, f"restore {index}")
+    lab.verb("verify")
+
+
+def test_a_number_is_given_again(lab: Lab) -> None:
+    """A run has used a file that another one removed, and then made anew: the filesystem gives its number again."""
+    seen = {0: seen_in(lab.work)}
+    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(2)]]
+    for rank in ranks:
+        rank.do("append", "comes", "first")
+    comes = os.fsencode(lab.work / "comes")
+    number, born = os.stat(comes).st_ino, REAL.birth_ns(comes)
+    while REAL.birth_ns(comes) == born:        # the clock has steps
+        ranks[0].do("unlink", "comes")         # no index knows it: it is kept nowhere
+        ranks[0].do("append", "comes", "again")
+    if os.stat(comes).st_ino != number:
+        pytest.skip("this filesystem gives other numbers")
+    checkpoint(lab, seen)
     end(ranks)
     for index, tree in seen.items():
         lab.restore(index)

@@ -158,7 +158,7 @@ def examine(cut: Cut, area: Area, parent: State) -> None:
 def _pif_there(area: Area, path: bytes, st: os.stat_result) -> int:
     """The PIF of a file that stands at a path: mm_pif_there says why its number alone may be another one's."""
     slot, gone = area.find_pif(st.st_dev, st.st_ino), lib.MM_COPIED | lib.MM_NAMELESS
-    if slot and area.pif(slot).flags & gone == gone:
+    if slot and (area.pif(slot).flags & gone == gone or area.head.flags & lib.MM_JOB):
         return area.find_pif(st.st_dev, st.st_ino, REAL.birth_ns(path))
     return slot
 
@@ -235,7 +235,7 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
     first = area.pif_path(p)
     for path in places.of(p, first):
         st = cut.look(path).st
-        if st and (st.st_dev, st.st_ino) == (p.dev, p.ino):
+        if st and _is_there(area, p, path, st):
             if path != first:
                 area.set_path(p, path)
             copied = is_copied(p) and not p.root and p.size == st.st_size
@@ -252,6 +252,13 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
             return
 
 
+def _is_there(area: Area, pif: mm_pif, path: bytes, st: os.stat_result) -> bool:
+    """Whether it is the file. In a job another run may have removed that, and made one that has got its number."""
+    is_it = (st.st_dev, st.st_ino) == (pif.dev, pif.ino)
+    born = REAL.birth_ns(path) if is_it and area.head.flags & lib.MM_JOB and pif.btime_ns else 0
+    return is_it and born in (0, pif.btime_ns)
+
+
 def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
     head, p = area.head, area.pif(slot)
     path = area.pif_path(p)
@@ -260,7 +267,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
     for candidate in (path, kept) if not p.flags & lib.MM_NAMELESS else (kept,):
         found = cut.look(candidate)
         a_copy = is_copied(p) and candidate == kept and not area.may_have_changed_unseen(slot)
-        if found.st and (a_copy or (found.st.st_ino, found.st.st_dev) == (p.ino, p.dev)):
+        if found.st and (a_copy or _is_there(area, p, candidate, found.st)):
             home, st = candidate, found.st
             break
     if not p.flags & lib.MM_NAMELESS:

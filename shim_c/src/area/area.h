@@ -195,12 +195,13 @@ static inline uint32_t mm_pif_of(const struct statx *st)
 }
 
 /* The PIF of a file that was just looked at, and has this number.  One without a name, of which the store has a copy, may have had
- * the number before, and still count as open by a process that was killed. */
+ * the number before, and still count as open by a process that was killed; in a job, any that another run has removed. */
 static inline uint32_t mm_pif_there(struct mm_area *a, int dir, const char *path, int flags, uint64_t dev, uint64_t ino)
 {
     const uint32_t gone = MM_COPIED | MM_NAMELESS;
     uint32_t slot = mm_pif_find(a, dev, ino, 0);
-    return slot && UNLIKELY((mm_pif_at(a, slot)->flags & gone) == gone) ? mm_pif_born(a, dir, path, flags, dev, ino, slot) : slot;
+    int ours = !slot || !((mm_pif_at(a, slot)->flags & gone) == gone || a->head->flags & MM_JOB);
+    return LIKELY(ours) ? slot : mm_pif_born(a, dir, path, flags, dev, ino, slot);
 }
 
 /* every byte in place, the kernel knows the size */
