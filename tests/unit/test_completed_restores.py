@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from metamori.store.format.records import Identity, Intent, WriteOp
 from metamori.store.io.os_io import REAL
+from metamori.store.restore.redo import Applier, read_intent, write_intent
 from metamori.store.restore.restore import _changed
 
 TIME = 1_700_000_000_123_456_789
@@ -41,3 +43,30 @@ def test_the_time_of_somebody_elses_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert not changed(file)
     file.write_bytes(b"longer")
     assert changed(file) == [bytes(file)]
+
+
+@pytest.mark.parametrize(("after", "theirs"), [(-4, True), (0, True), (4, False)], ids=["before", "same-tick", "after"])
+def test_a_file_with_the_number_that_was_noted(tmp_path: Path, after: int, theirs: bool) -> None:
+    """The intent, so many ns after its birth, tells whether it was there then. In doubt it is somebody else's."""
+    file = bytes(tmp_path / "f")
+    Path(os.fsdecode(file)).write_bytes(b"four")
+    born, found = REAL.birth_ns(file), os.lstat(file)
+    noted = Identity(file, found.st_dev, found.st_ino, 4, TIME, born - 10**9)     # as head knew the file before it
+    state = SimpleNamespace(names={file: SimpleNamespace(inode=1)}, pifs={1: SimpleNamespace(size=4)})
+    store: Any = SimpleNamespace(door=REAL, state=lambda index: state, layout=SimpleNamespace(root=b"/nowhere"),
+                                 head=SimpleNamespace(index=2, kept=(), identities=(noted,)))
+    applier = Applier(store, False, b"", looks=True)
+    left = applier._without_theirs(Intent(1, writes=(WriteOp(1, file, 0, 4, 0, 0),)), born + after)
+    assert (applier.theirs, left.writes == ()) == ([file] if theirs else [], theirs)
+
+
+def test_the_intent_keeps_its_time(tmp_path: Path) -> None:
+    """It counts steps anew in a completion, which may be killed: a file of somebody else's is no older by that."""
+    record = bytes(tmp_path / "intent")
+    store: Any = SimpleNamespace(door=REAL, layout=SimpleNamespace(id=1))
+    write_intent(store, Intent(1), False, record)
+    os.utime(record, ns=(TIME, TIME))
+    Applier(store, False, record)._note_done(Intent(1), 3)
+    intent = read_intent(store, record)
+    assert intent is not None
+    assert (intent.done, os.lstat(record).st_mtime_ns) == (3, TIME)

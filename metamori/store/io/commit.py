@@ -19,9 +19,12 @@ PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 
 
-def write_file(door: Door, path: bytes, data: bytes, durable: bool = True, sync_folder: bool = True) -> None:
+def write_file(door: Door, path: bytes, data: bytes, durable: bool = True, sync_folder: bool = True,
+               mtime_ns: int | None = None) -> None:
     """Put `data` at `path`, mode 0600 whatever the umask. On an error the old file is still there, whole."""
     write_beside(door, path, data, durable)
+    if mtime_ns is not None:
+        door.set_mtime(layout.temporary(path), mtime_ns)
     door.rename(layout.temporary(path), path)
     if durable and sync_folder:
         fsync_folder(door, os.path.dirname(path))

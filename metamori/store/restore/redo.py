@@ -72,8 +72,8 @@ class Applier:
 
     def _without_theirs(self, intent: Intent, since_ns: int) -> Intent:
         """Where a file is not that of head, and has not come as a new one or a copy, somebody has put it there. Numbers
-        of devices change with a boot, and are not looked at; those of files are given anew: since_ns, when the intent
-        was written, its file had been born."""
+        of devices change with a boot, and are not looked at; those of files are given anew: before since_ns, when the
+        intent was written, its file had been born. One of the same tick may have come after it: it is theirs."""
         store, head = self._store, self._store.head
         names, pifs = store.state(head.index).names, store.state(intent.target).pifs
         known: dict[int, KeptHome | Identity] = {each.inode: each for each in head.kept}
@@ -86,7 +86,7 @@ class Applier:
             was = known.get(inode)
             if was is None or path in made:
                 return path in comes
-            if was.ino == found.st_ino and self._door.birth_ns(path) <= max(was.ctime_ns, since_ns, NO_TIME):
+            if was.ino == found.st_ino and self._door.birth_ns(path) <= max(was.ctime_ns, since_ns - 1, NO_TIME):
                 return True
             # of a copy that is being written the size tells, but no time
             longest = max(was.size, ends.get(path, 0))
@@ -137,8 +137,10 @@ class Applier:
         return after
 
     def _note_done(self, intent: Intent, done: int) -> None:
+        """The record keeps its time: what somebody has made since is later than that, after another stop too."""
         self._sync_folders()
-        write_intent(self._store, replace(intent, done=done), self._durable, self._record)
+        since_ns = self._door.lstat(self._record).st_mtime_ns
+        write_intent(self._store, replace(intent, done=done), self._durable, self._record, since_ns)
 
     def _name(self, op: NameOp) -> None:
         self._folders.update(os.path.dirname(path) for path in (op.path, op.other) if path)
@@ -398,9 +400,9 @@ def _and_above(path: bytes) -> Iterator[bytes]:
         path = os.path.dirname(path)
 
 
-def write_intent(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
-    """From here on the move is to be completed, whatever happens."""
-    commit.write_file(store.door, record, files.encode_intent(intent, store.layout.id), durable)
+def write_intent(store: Store, intent: Intent, durable: bool, record: bytes, since_ns: int | None = None) -> None:
+    """From here on the move is to be completed, whatever happens. since_ns: when that began, if it was before now."""
+    commit.write_file(store.door, record, files.encode_intent(intent, store.layout.id), durable, mtime_ns=since_ns)
 
 
 def read_intent(store: Store, record: bytes) -> Intent | None:
