@@ -20,6 +20,8 @@ from test_kill_points import killing
 from tracing import Traced, trace
 from trial import Trial, tree_of
 
+from metamori.store.io.os_io import REAL
+
 KILLED = 9
 # each so manyth call of a verb, before it happens (k) or when it has been done (x); in make test not every one
 EVERY = pytest.mark.parametrize(("step", "how"), [
@@ -156,6 +158,8 @@ def test_theirs_with_the_number_that_was_noted_counts_as_modified(lab: Lab, comp
     if name == "g":
         theirs.unlink()                    # the filesystem gives its number again, as a rule
     theirs.write_bytes(b"theirs")
+    born = REAL.birth_ns(bytes(theirs))
+    os.utime(lab.store / "intent", ns=(born, born))        # in one step of the clock, at worst
     assert f"left so: work/{name}\n" in lab.verb("log").stderr
     assert theirs.read_bytes() == b"theirs"
     assert f"modified outside Metamori: work/{name}; --force" in lab.restore(3, code=14).stderr
