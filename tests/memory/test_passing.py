@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,41 @@ def test_sets_that_watch_what_has_another_number(tmp_path: Path) -> None:
 def test_connections_that_nobody_has_accepted(tmp_path: Path) -> None:
     """Accepted in their order, from the same ports, by whoever listens."""
     comes_back(Memory(tmp_path, [built(tmp_path, "backlog.c")]), "60ms")
+
+
+# each processor numbers sockets from a batch of its own
+BY_TURNS = """
+import os, socket, sys, time
+processors = sorted(os.sched_getaffinity(0))
+server = socket.create_server(("127.0.0.1", 0), backlog=64)
+clients = []
+for n in range(32):
+    os.sched_setaffinity(0, processors[n % 2:][:1])
+    clients.append(socket.create_connection(server.getsockname()))
+os.sched_setaffinity(0, processors)
+open("begun", "w")
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+ports = [each.getsockname()[1] for each in clients]
+print([ports.index(server.accept()[1][1]) for _ in ports])
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+def test_connections_made_on_several_processors(tmp_path: Path) -> None:
+    """Within a tick of the kernel's clock, too, they are accepted in the order in which they were made."""
+    case = Memory(tmp_path, ["/usr/bin/python3", "-c", BY_TURNS, tmp_path / "go"], ends=False)
+    run = case.start()
+    try:
+        wait_until(lambda: (case.work / "begun").exists(), "they are connected")
+        done = case.verb("checkpoint")
+        assert done.returncode == 0, done
+    finally:
+        case.kill_with(run)
+        run.wait()
+    (tmp_path / "go").touch()
+    done = case.verb("restart", "1")
+    assert (done.returncode, done.stdout) == (0, f"{list(range(32))}\n".encode()), done
 
 
 @pytest.mark.parametrize("how", [("3000", "4", "50"), ("500", "3", "150", "leaves")], ids=["waits", "leaves"])

@@ -8,6 +8,7 @@ What was sent over one cannot be looked at before somebody accepts it, nor who c
 from __future__ import annotations
 
 import fcntl
+import heapq
 import socket
 import struct
 import termios
@@ -22,6 +23,7 @@ _MAPPED = "0000000000000000FFFF0000"       # what /proc writes before an address
 _LAST_SENT = struct.Struct("=44xI")        # tcpi_last_data_sent: of one that has sent nothing since it was connected
 _LISTENS = struct.Struct("=24xII")         # tcpi_unacked, tcpi_sacked: of one that listens, how many wait, and may
 _TICKS, _TRIES = 6, 50                    # CLOCK_MONOTONIC_COARSE
+_BATCH = 1024                              # LAST_INO_BATCH of the kernel's fs/inode.c
 
 
 @record
@@ -40,8 +42,8 @@ def of_unix(this: socket.socket, listener: int, turn: int) -> Asks:
 
 def of_tcp(clients: Mapping[int, tuple[bytes, bytes]], listens: Collection[bytes],
            taken: Callable[[int], socket.socket]) -> dict[int, Asks]:
-    """By inode, of sockets with both names whose other end no process has. The kernel says to a tick of its clock when
-    each was connected; within one, sockets were made in the order of their inodes."""
+    """By inode, of sockets with both names whose other end no process has. clients: in the order of processes, and of
+    descriptors within each. The kernel says to a tick of its clock when each was connected."""
     asked = {inode: names for inode, names in clients.items() if _listens(names[1], listens)}
     queued = _queued() if asked else {}
     found = {inode: queued[ends] for inode, (own, other) in asked.items() for mapped in (False, True)
@@ -52,9 +54,19 @@ def of_tcp(clients: Mapping[int, tuple[bytes, bytes]], listens: Collection[bytes
         ages = {inode: _age(taken(inode)) for inode in found}
         if time.clock_gettime(_TICKS) == before:
             break
-    in_order = sorted(found, key=lambda inode: (-ages[inode][0], inode))
+    in_order = _in_order({inode: age for inode, (age, _) in ages.items()}, clients)
     return {inode: Asks(0, turn, "holds what was sent" if found[inode] or ages[inode][1] else "")
             for turn, inode in enumerate(in_order)}
+
+
+def _in_order(ages: Mapping[int, int], clients: Iterable[int]) -> Iterable[int]:
+    """Oldest first. Within a tick sockets were made in the order of their inodes, if these are of one batch: each
+    processor gives away those of its own. Else those of earlier processes come first, and lower descriptors."""
+    batches: dict[tuple[int, int], list[int]] = {}
+    for inode in sorted(ages):
+        batches.setdefault((ages[inode], (inode - 1) // _BATCH), []).append(inode)
+    place = {inode: number for number, inode in enumerate(clients)}
+    return heapq.merge(*batches.values(), key=lambda inode: (-ages[inode], place[inode]))
 
 
 def most(this: socket.socket, unix: Mapping[int, bytes]) -> int:
