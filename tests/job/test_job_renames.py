@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from lab import Lab
@@ -13,6 +14,14 @@ from test_job_model import back, checkpoint, seen_in
 from metamori.store.io.os_io import REAL
 
 pytest.importorskip("zmq")
+
+
+def ends_right(lab: Lab, ranks: list[Rank], seen: dict[int, Any]) -> None:
+    end(ranks)
+    for index, tree in seen.items():
+        lab.restore(index)
+        lab.assert_state(tree, f"restore {index}")
+    lab.verb("verify")
 
 
 class Play:
@@ -194,11 +203,7 @@ def test_a_file_grows_by_a_name_that_its_keeper_did_not_know(lab: Lab, how: Call
     for text in ("more" * 1000, "later"):
         ranks[0].do("append", "other", text)
         checkpoint(lab, seen)
-    end(ranks)
-    for index, tree in seen.items():
-        lab.restore(index)
-        lab.assert_state(tree, f"restore {index}")
-    lab.verb("verify")
+    ends_right(lab, ranks, seen)
 
 
 def test_a_number_is_given_again(lab: Lab) -> None:
@@ -215,8 +220,4 @@ def test_a_number_is_given_again(lab: Lab) -> None:
     if os.stat(comes).st_ino != number:
         pytest.skip("this filesystem gives other numbers")
     checkpoint(lab, seen)
-    end(ranks)
-    for index, tree in seen.items():
-        lab.restore(index)
-        lab.assert_state(tree, f"restore {index}")
-    lab.verb("verify")
+    ends_right(lab, ranks, seen)
