@@ -221,6 +221,16 @@ class Memory:
         self.kill_all(victims)
         self._kill_orphans(run)
 
+    def is_saved_and_killed(self) -> None:
+        """As soon as it says that it is ready."""
+        run = self.start()
+        try:
+            wait_until((self.work / "ready").exists, f"it is ready: {self.errors()}")
+            assert self.verb("checkpoint").returncode == 0, self.errors()
+        finally:
+            self.kill_with(run)
+            run.wait()
+
     def _kill_orphans(self, run: subprocess.Popen[bytes]) -> None:
         """Those that are nobody's children, and what they have begun meanwhile."""
         while left := [pid for pid in self.of_the_run() if pid != run.pid and not gone(pid)]:

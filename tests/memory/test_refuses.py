@@ -243,9 +243,9 @@ def test_the_folder_that_it_ran_in_is_gone(tmp_path: Path) -> None:
     """One that no run tracks: said before a file is touched."""
     other = tmp_path / "other"
     other.mkdir()
-    script = f"import os, metamori; os.chdir({str(other)!r}); open({str(tmp_path)!r} + '/work/f', 'w').write('1'); " \
-             f"metamori.checkpoint(); open({str(tmp_path)!r} + '/work/f', 'w').write('2')"
-    case = Memory(tmp_path, [sys.executable, "-c", script], ends=False)
+    script = "import os, pathlib, sys, metamori; file = pathlib.Path('f').absolute(); os.chdir(sys.argv[1]); " \
+             "file.write_text('1'); metamori.checkpoint(); file.write_text('2')"
+    case = Memory(tmp_path, [sys.executable, "-c", script, other], ends=False)
     assert case.start().wait(300) == 0, case.errors()
     other.rmdir()
     done = case.verb("restart", "1")

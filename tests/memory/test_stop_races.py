@@ -160,6 +160,17 @@ def test_signals_to_threads_come(tmp_path: Path) -> None:
         case.goes_on(index)
 
 
+def asks_with_the_lock(case: Memory, stops: Stops, back: subprocess.Popen[bytes]) -> None:
+    """By a number that one of its threads has; then it ends as it does natively."""
+    stops.wait("request.held")
+    area = Area(str(case.store))
+    slot, = area.processes()
+    assert str(area.head.request.lock & 0x3FFFFFFF) in os.listdir(f"/proc/{area.process(slot).pid}/task")
+    area.close()
+    stops.go("request.held")
+    assert back.wait(60) == 3, case.errors()
+
+
 @pytest.mark.parametrize("has_its_number", [0, 1])
 def test_one_that_waits_to_ask_comes_back(tmp_path: Path, has_its_number: int) -> None:
     """It has the lock by the number that it has now: by its old one, nobody's, another would take it as well."""
@@ -179,13 +190,7 @@ def test_one_that_waits_to_ask_comes_back(tmp_path: Path, has_its_number: int) -
     area.close()
     stops.arm("request.held")
     back = case.restart_in_background(max(each for each in case.images() if each % 2 == has_its_number))
-    stops.wait("request.held")
-    area = Area(str(case.store))
-    slot, = area.processes()
-    assert str(area.head.request.lock & 0x3FFFFFFF) in os.listdir(f"/proc/{area.process(slot).pid}/task")
-    area.close()
-    stops.go("request.held")
-    assert back.wait(60) == 3, case.errors()
+    asks_with_the_lock(case, stops, back)
 
 
 def test_one_that_just_has_the_lock_to_ask_comes_back(tmp_path: Path) -> None:
@@ -204,13 +209,7 @@ def test_one_that_just_has_the_lock_to_ask_comes_back(tmp_path: Path) -> None:
     stops.arm("request.held")
     back = case.restart_in_background(max(each for each in case.images() if each % 2))
     stops.go("request.locked")
-    stops.wait("request.held")
-    area = Area(str(case.store))
-    slot, = area.processes()
-    assert str(area.head.request.lock & 0x3FFFFFFF) in os.listdir(f"/proc/{area.process(slot).pid}/task")
-    area.close()
-    stops.go("request.held")
-    assert back.wait(60) == 3, case.errors()
+    asks_with_the_lock(case, stops, back)
 
 
 def test_asked_while_it_begins(tmp_path: Path) -> None:

@@ -109,13 +109,7 @@ def test_somebody_has_the_key(tmp_path: Path, what: str) -> None:
     """Said before anything is touched; free again, the program goes on."""
     key = 0x4E000000 | os.getpid() & 0xFFFFFF
     case = Memory(tmp_path, ["/usr/bin/python3", "-c", KEPT, str(key), what], ends=False)
-    run = case.start()
-    try:
-        wait_until((case.work / "ready").exists, f"it is ready: {case.errors()}")
-        assert case.verb("checkpoint").returncode == 0, case.errors()
-    finally:
-        case.kill_with(run)
-        run.wait()
+    case.is_saved_and_killed()
     assert case.log()
     left = {"memory": LIBC.shmget, "semaphores": LIBC.semget, "a queue": LIBC.msgget}[what]
     number = left(key, 0) if what == "a queue" else left(key, 0, 0)

@@ -170,13 +170,7 @@ def test_the_name_of_shared_memory_is_taken(tmp_path: Path) -> None:
     """Said before a file is touched; free again, the program goes on."""
     shared = Path(f"/dev/shm/metamori-{tmp_path.name}-{id(tmp_path)}")
     case = Memory(tmp_path, ["/usr/bin/python3", "-c", SHARES, shared], ends=False)
-    run = case.start()
-    try:
-        wait_until((case.work / "ready").exists, f"it is ready: {case.errors()}")
-        assert case.verb("checkpoint").returncode == 0, case.errors()
-    finally:
-        case.kill_with(run)
-        run.wait()
+    case.is_saved_and_killed()
     assert case.verb("log").returncode == 0
     shared.unlink(missing_ok=True)
     shared.write_bytes(b"somebody else's")

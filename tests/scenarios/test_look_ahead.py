@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -285,6 +286,17 @@ def state(lab: Lab) -> Tree:
     return {path: replace(entry, links=0) for path, entry in lab.state().items()}
 
 
+def doer(run: subprocess.Popen[bytes]) -> Callable[[str], None]:
+    """What has the program do a line."""
+    def does(line: str) -> None:
+        assert run.stdin and run.stdout
+        run.stdin.write(line.replace("\n", "; ").encode() + b"\n")
+        run.stdin.flush()
+        assert run.stdout.readline() == b"done\n", line
+
+    return does
+
+
 def test_what_changes_between_the_look_and_the_freeze(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the changes, and of the calls in which a process is killed, in lockstep."""
     stops = Stops(lab.folder / "stops")
@@ -292,11 +304,7 @@ def test_what_changes_between_the_look_and_the_freeze(lab: Lab, monkeypatch: pyt
     states, between = {}, [*changes[0]]
     with subprocess.Popen([*lab.argv("run"), "--", sys.executable, "-c", ASKED], cwd=lab.work,
                           env=lab.env | stops.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
-        def does(line: str) -> None:
-            assert run.stdin and run.stdout
-            run.stdin.write(line.replace("\n", "; ").encode() + b"\n")
-            run.stdin.flush()
-            assert run.stdout.readline() == b"done\n", line
+        does = doer(run)
 
         def ahead(area: Area) -> Any:
             found = cuts.look_ahead(area)
@@ -399,11 +407,7 @@ def test_a_look_between_the_note_and_the_call(lab: Lab, call_first: bool, monkey
     stops, states, asked = Stops(lab.folder / "stops"), {}, [*ORDERS]
     with subprocess.Popen([*lab.argv("run"), "--", sys.executable, "-c", ASKED], cwd=lab.work,
                           env=lab.env | stops.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
-        def does(line: str) -> None:
-            assert run.stdin and run.stdout
-            run.stdin.write(line.replace("\n", "; ").encode() + b"\n")
-            run.stdin.flush()
-            assert run.stdout.readline() == b"done\n", line
+        does = doer(run)
 
         def finish() -> None:
             stops.go("touch.appended")

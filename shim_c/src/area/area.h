@@ -200,8 +200,8 @@ static inline uint32_t mm_pif_there(struct mm_area *a, int dir, const char *path
 {
     const uint32_t gone = MM_COPIED | MM_NAMELESS;
     uint32_t slot = mm_pif_find(a, dev, ino, 0);
-    int ours = !slot || !((mm_pif_at(a, slot)->flags & gone) == gone || a->head->flags & MM_JOB);
-    return LIKELY(ours) ? slot : mm_pif_born(a, dir, path, flags, dev, ino, slot);
+    int sure = !slot || !((mm_pif_at(a, slot)->flags & gone) == gone || a->head->flags & MM_JOB);
+    return LIKELY(sure) ? slot : mm_pif_born(a, dir, path, flags, dev, ino, slot);
 }
 
 /* every byte in place, the kernel knows the size */

@@ -11,7 +11,7 @@
 static LARGE struct reader { uint32_t slot; int fd; } readers[READERS];
 static uint32_t readers_lock, readers_count;
 void *mm_readers_table(size_t *bytes) { *bytes = sizeof readers; return readers; }
-static LARGE uint8_t numbered[READERS];              /* by a number's remainder: one of them may have had it */
+static LARGE uint8_t numbered[READERS];        /* by a number's remainder: one of them may have had it */
 static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
 
 /* Files that this process has locked with fcntl or lockf: see mm_locking.  Those that were not tracked then, by inode: how often,
