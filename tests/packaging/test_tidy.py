@@ -12,6 +12,8 @@ LONGEST_FILE = 500  # lines: beyond that a file has more than one subject
 # In two parts each, so that this list is not what it looks for.
 LEFT_OPEN = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX")) + r")\b")
 NAMELESS = {"utils", "helpers", "common", "misc"}
+SOURCE = re.compile(r"\b[\w/]*\w\.(?:c|py)\b(?!\()")
+OF_OTHERS = {"fs/inode.c"}  # the kernel's
 
 
 def tracked() -> list[Path]:
@@ -53,6 +55,18 @@ def test_no_file_is_empty() -> None:
     """An empty file is where something was planned; markers of packages and of types are meant."""
     markers = ("__init__.py", "py.typed")
     assert not [str(path) for path, text in texts() if not text.strip() and path.name not in markers]
+
+
+def test_files_that_are_named_exist() -> None:
+    """Whoever follows a comment of the product arrives somewhere."""
+    there = [f"/{path.relative_to(ROOT)}" for path in tracked()]
+    wrong = []
+    for path, text in texts():
+        if path.parts[0] in ("metamori", "shim_c"):
+            said = text if path.suffix == ".py" else " ".join(re.findall(r"/\*.*?\*/", text, re.DOTALL))
+            wrong += [f"{path}: {name}" for name in SOURCE.findall(said)
+                      if name not in OF_OTHERS and not any(each.endswith(f"/{name}") for each in there)]
+    assert not wrong
 
 
 def test_tables_are_pure() -> None:

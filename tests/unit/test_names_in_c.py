@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 from lab import ROOT
@@ -38,13 +39,47 @@ def test_names_of_functions_and_bodies_of_macros_are_found() -> None:
     assert "return" in macros(text)["FOUR"]
 
 
-def test_no_two_functions_have_one_name() -> None:
+def defined() -> dict[str, list[str]]:
+    """By function, the files that define it."""
     where = defaultdict(list)
     for path in SOURCES.rglob("*.c"):
         for name in functions(path.read_text()):
             where[name].append(str(path.relative_to(SOURCES)))
+    return where
+
+
+def test_no_two_functions_have_one_name() -> None:
+    where = defined()
     assert len(where) > 900
     assert {name: files for name, files in where.items() if len(files) > 1} == {}
+
+
+HEADING = re.compile(r"/\* (?:-- )?((?:[\w/]+\.c(?:, )?)+)")
+DECLARED = re.compile(r"(?!typedef)[a-z][\w *]*?\b(\w+)\([^{]*\)[^{]*;")
+
+
+def misplaced(header: str, where: dict[str, list[str]]) -> list[str]:
+    """Functions that a header declares below the name of a file which does not define them."""
+    found, files = [], ""
+    for line in header.splitlines():
+        heading, declared = HEADING.match(line), DECLARED.match(line)
+        files = heading[1] if heading else files
+        if declared and files and declared[1] in where and not any(
+                Path(each).name in files for each in where[declared[1]]):
+            found.append(declared[1])
+    return found
+
+
+def test_a_declaration_below_another_file_is_found() -> None:
+    header = "/* one.c */\nint one(int a);\n/* -- two.c: and so on */\nlong *two(void) __attribute__((noreturn));\n"
+    assert misplaced(header, {"one": ["room/one.c"], "two": ["room/two.c"]}) == []
+    assert misplaced(header, {"one": ["room/two.c"], "two": ["room/one.c"]}) == ["one", "two"]
+
+
+def test_declarations_stand_below_the_file_that_defines_them() -> None:
+    where = defined()
+    wrong = {str(path.relative_to(SOURCES)): misplaced(path.read_text(), where) for path in SOURCES.rglob("*.h")}
+    assert {path: names for path, names in wrong.items() if names} == {}
 
 
 def test_no_macro_hides_a_return() -> None:

@@ -26,7 +26,6 @@ extern struct mm_descriptor mm_fds[MM_FDS];
 extern struct mm_area *mm_area;          /* NULL: not under Metamori, or not yet; once there it stays, for threads that look at it */
 extern int mm_active;                    /* part of the run: a call that begins now is tracked */
 extern struct mm_process *mm_self;
-extern uint32_t *mm_as_a_call;
 extern uint32_t mm_self_process;
 extern int mm_buffer_fd;
 
@@ -123,6 +122,8 @@ int mm_table_begin(void);
 void mm_table_end(int locked_here);
 uint32_t mm_stable(int fd);
 uint32_t mm_pif_again(int fd);
+
+/* scope.c */
 int mm_scope_all(struct mm_area *a, int (*is_so)(const char *folder));
 
 /* What is found from here on may be noted as of this one; 0 is none, and looked at again. */
@@ -312,7 +313,7 @@ extern int mm_watch_fd, mm_birth_fd;
 
 /* The kernel is about to change any bytes of a file whose mappings are watched: the next checkpoint compares it. */
 static inline void mm_unseen_in(struct mm_pif *p) { __atomic_add_fetch(&p->unseen, 1, __ATOMIC_SEQ_CST); }
-extern void (*mm_on_tracked)(int fd);    /* a descriptor of a tracked file has appeared: wrap_engine.c, once there is a ring */
+extern void (*mm_on_tracked)(int fd);    /* a descriptor of a tracked file has appeared: wrap_async_io.c, once there is a ring */
 extern int (*mm_make_room)(void);        /* a write found the disk full: 1 when a prune has freed some (runtime.c) */
 int mm_memory_run(void);
 extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));

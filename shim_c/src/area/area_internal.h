@@ -147,15 +147,19 @@ int mm_table_next(struct mm_area *a, struct mm_pif *p, uint64_t from, struct mm_
 void mm_table_empty(struct mm_area *a, struct mm_pif *p);
 void mm_table_free(struct mm_area *a, struct mm_pif *p);
 
-/* slots.c */
+/* lock_owner.c */
+extern uint32_t *mm_as_a_call;
+
+/* processes.c */
 void mm_process_leave(struct mm_area *a, uint32_t process);
 void mm_release_some_dead(struct mm_area *a, uint32_t pid);
-uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path);
-uint32_t mm_pif_born(struct mm_area *a, int dir, const char *path, int flags, uint64_t dev, uint64_t ino, uint32_t slot);
 uint32_t mm_process_of(struct mm_area *a, uint32_t pid);
-extern uint32_t *mm_as_a_call;
 int mm_birth_begin(struct mm_area *a);
 void mm_born(int header);
+
+/* slots.c */
+uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path);
+uint32_t mm_pif_born(struct mm_area *a, int dir, const char *path, int flags, uint64_t dev, uint64_t ino, uint32_t slot);
 uint32_t mm_fit_new(struct mm_area *a);
 void mm_fit_ref(struct mm_area *a, uint32_t fit);
 void mm_fit_unref(struct mm_area *a, uint32_t fit);

@@ -1,6 +1,6 @@
 /* looks.c - what a checkpoint must know of every name noted and every file touched since the last one, in one pass while the
  * run is frozen: a name may stand for what is simple (nothing, or a regular file without extended attributes), and a file may be
- * simple too.  Of the rest only that it is there is said: Python looks at it before the run goes on (checkpoint/looks.py).
+ * simple too.  Of the rest only that it is there is said: Python looks at it before the run goes on (checkpoint/snapshot.py).
  *
  * Where they are many the pass is made ahead (looks_ahead.c).
  *

@@ -31,6 +31,7 @@ int mm_open_resolved(int dir, const char *path, const struct open_how *how, size
 #define MM_PROC_NAME 256
 #define MM_NOT_IN_PROC 1000000000l
 long mm_in_proc(const char *name, int flags, struct stat *st);
+const struct sigevent *mm_event_in(const struct sigevent *event, struct sigevent *real);   /* a thread's number in it, as the kernel knows it */
 const char *mm_to_proc(const char *path, char *room);
 /* A call that is `given` a path: `path` in it is what the kernel is to be given. */
 #define MM_BY_NAME(type, path, call) ({ \
@@ -67,12 +68,15 @@ void mm_other_world(unsigned long clone_flags);
 const char *mm_searched(const char *file, char *out, size_t room);
 
 /* wrap_sysv.c */
-const struct sigevent *mm_event_in(const struct sigevent *event, struct sigevent *real);   /* a thread's number in it, as the kernel knows it */
 long mm_queue_opened(const char *name, long fd);
 
 /* wrap_sandbox.c */
 long mm_confining(long number, long a, long b, long c);
+
+/* wrap_attributes.c */
 long mm_attributes_at(int flags, long number, long a, long b, long c, long d, long e, long f);
+
+/* wrap_credentials.c */
 long mm_user_by_number(long number, long a, long b, long c);
 
 /* wrap_async_io.c */

@@ -14,7 +14,7 @@ static int tracked_name(const struct stat *st, char *name)
 }
 
 /* Attributes: of a path (through a link, or of the link itself, which no slash may follow), of a descriptor.  The name is held:
- * an O_TRUNC that goes on in a fresh file (fresh.c) gives that one the attributes that it found. */
+ * an O_TRUNC that goes on in a fresh file (replace_inode.c) gives that one the attributes that it found. */
 static int begin_attributes(struct noted *n, int dir, const char *path, int flags)
 {
     int follows = !(flags & AT_SYMLINK_NOFOLLOW && mm_names_a_file(path));

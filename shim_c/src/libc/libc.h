@@ -29,8 +29,7 @@ void mm_resolve(void);
 /* old_libc.c */
 void mm_old_libc(void);
 
-/* Not between fork and exec: a process joins the run there.
- * Is the process part of a run? */
+/* Is the process part of a run?  Not between fork and exec: it would join there. */
 static inline int active(void)
 {
     if (LIKELY(mm_active))
@@ -42,7 +41,6 @@ static inline int active(void)
 
 /* the same before a call that changes something: by hand in LD_PRELOAD, the run begins here */
 static inline int following(void) { return active() || (UNLIKELY(mm_ready == 2) && mm_begin_late()); }
-void mm_old_libc(void);
 
 #pragma GCC visibility pop
 

@@ -72,7 +72,6 @@ struct mm_engine {
     uint32_t known_pid;                /* 0: the program knows its real pid */
     uint32_t renamed_count;
     uint64_t last;                     /* index of the image that the kernel counts changes from; 0: none */
-    uint64_t stop_value;
     uint64_t keep_used;
     uint64_t crc_ready;
     uint32_t crc_table[8][256];
@@ -192,8 +191,8 @@ int mm_state_letter(const char *folder, uint32_t id);
 int mm_ended(const char *folder, uint32_t id);
 int mm_asker_ended(uint32_t pid);
 void mm_note_thread(struct mm_thread *t);
-uint32_t mm_program_tid(uint32_t real, uint64_t fs);
-uint32_t mm_known_tid_of(uint32_t real);
+
+/* handler.c */
 void mm_handler_install(void);
 void mm_handler_set(void *handler);
 void mm_late_begin(void);
@@ -209,6 +208,8 @@ void mm_engine_in_child(uint32_t known, uint32_t real);
 int mm_answer(uint32_t expected, uint32_t state);
 
 /* numbers.c */
+uint32_t mm_program_tid(uint32_t real, uint64_t fs);
+uint32_t mm_known_tid_of(uint32_t real);
 int mm_have_come_back(void);
 pid_t mm_number_out(pid_t real);
 pid_t mm_number_in(pid_t known);
@@ -264,8 +265,10 @@ void mm_take(int fd, void *to, uint64_t n, uint64_t *at);
 uint64_t mm_in_order(struct mm_span *s, uint64_t count);
 void mm_fill_from(const char *path);
 
+/* engine/private_fds.c, area/context.c */
 int mm_next_own(int from);
 extern struct mm_process *mm_self;
+
 /* The wrappers, which lie above; init.c fills it in. */
 struct mm_as_program {
     int (*open)(const char *path, int flags, ...);
@@ -276,8 +279,11 @@ struct mm_as_program {
     void (*hold_term)(void);
 };
 extern struct mm_as_program mm_as_program;
+
+/* memory_glue.c */
 int mm_term_waits(const siginfo_t *info, void *context);
-/* ../memory_glue.c: the rest of the library, once the program's memory is there again */
+
+/* program_back.c: the rest of the library, once the program's memory is there again */
 void mm_descriptors_back(const struct mm_came_descriptor *list, uint32_t count);
 int mm_locks_back(const struct mm_came_lock *list, uint32_t count);
 void mm_shared_file_back(uint64_t address, uint64_t length, int protection, const char *path, uint64_t offset);

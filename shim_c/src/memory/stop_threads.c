@@ -181,8 +181,8 @@ int mm_stop_others(void)
 {
     struct mm_engine *e = ENGINE;
     uint32_t asked = 0;
-    long least = 0;
-    uint64_t since = own_now(), again = since + ASK_AGAIN_NS;  /* of this many less */
+    long least = 0;                        /* so few were left, since: */
+    uint64_t since = own_now(), again = since + ASK_AGAIN_NS;
     own_fill(e->signalled, 0, sizeof e->signalled);
     e->main_gone = e->parked = 0;
     __atomic_add_fetch(&e->stop, 1, __ATOMIC_SEQ_CST);

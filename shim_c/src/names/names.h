@@ -29,9 +29,14 @@ int mm_known_folder(int dir, const char *folder, char *text, char *out);
 void mm_folder_is_known(const char *text, int fd, uint32_t ways);
 
 /* paths.c */
+int mm_leads_to(const char *path, int fd);
+int mm_path_of(int fd, char *out, size_t room);
 int mm_canonical(int dir, const char *path, char *out, size_t room);
 int mm_canonical_beside(int dir, const char *path, int known_dir, const char *known_path, const char *known, char *out, size_t room);
 int mm_canonical_in_root(int dir, const char *path, uint64_t resolve, char *out, size_t room);
+int mm_canonical_follow(int dir, const char *path, char *out, size_t room);
+int mm_names_a_file(const char *path);
+int mm_below(const char *path, const char *folder);
 int mm_tracked(const char *canonical);
 int mm_ignore(const char *path);
 
@@ -93,11 +98,6 @@ void mm_by_another_name(uint32_t slot, const char *path, int tracked);
 long mm_take_away(const struct mm_doomed *doomed, int dir, const char *path);
 long mm_take_replaced(struct mm_doomed *doomed, const struct statx *by, int from_dir, const char *from, int to_dir, const char *to);
 
-/* paths.c */
-int mm_leads_to(const char *path, int fd);
-int mm_path_of(int fd, char *out, size_t room);
-int mm_canonical_follow(int dir, const char *path, char *out, size_t room);
-
 /* files.c */
 uint32_t mm_pif_for(const struct statx *st, const char *canonical, int created, long *error);
 uint32_t mm_pif_to_keep(const struct statx *st, const char *canonical, long *error);
@@ -109,15 +109,9 @@ void mm_left_scope(const char *path);
 void mm_left_for_good(uint32_t slot);
 void mm_arrived(const char *path);
 
-/* touch.c */
-struct mm_touch;
-
 /* note_links.c */
+struct mm_touch;
 long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t at);
-
-/* paths.c */
-int mm_names_a_file(const char *path);
-int mm_below(const char *path, const char *folder);
 
 /* folders.c */
 long mm_folder_moves(const char *from, const char *to);

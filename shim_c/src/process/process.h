@@ -17,9 +17,6 @@
 int mm_vfork_begin(void);
 pid_t mm_vforked(long result);
 
-/* renumber.c */
-void mm_duplicated(int fd, int to);
-
 /* inherited_fds.c */
 void mm_adopt(void);
 void mm_came(int fd, int received);
@@ -31,18 +28,17 @@ int mm_came_back(int fd);
 struct mm_onto { int fd, to, outermost, was_followed; struct mm_going before; };
 
 /* renumber.c */
+void mm_duplicated(int fd, int to);
 long mm_close(int fd);
 void mm_onto_begin(struct mm_onto *onto, int fd, int to);
 void mm_onto_end(const struct mm_onto *onto, int done);
 void mm_leave(void);
-void mm_leave_for_another(void);
-void mm_threads_past(void);
 void mm_hold_calls(void);
 void mm_let_calls_go(void);
 void mm_renumber_in_child(void);
 
-/* exec.c */
-void mm_all_home(uint64_t dev);
+/* threads_past.c */
+void mm_threads_past(void);
 
 /* call_filter.c */
 long mm_follow_calls(void);
@@ -71,15 +67,13 @@ void mm_environment_for(struct mm_image *image, const char *variable);
 void mm_environment_dropped(struct mm_image *image);
 void mm_environment_left(void);
 void mm_environment_init(const char *(*keep)(const char *text));
-
-/* exec.c */
-void mm_show(int fd, uint32_t slot);
-void mm_outsider_for_good(uint64_t key, const char *what);
-
-/* environment.c */
 const char *mm_variable(const char *name);
 
 /* exec.c */
+void mm_all_home(uint64_t dev);
+void mm_show(int fd, uint32_t slot);
+void mm_outsider_for_good(uint64_t key, const char *what);
+void mm_leave_for_another(void);
 int mm_leave_for(uid_t uid);
 int mm_leave_confined(void);
 void mm_leave_undone(int left);

@@ -117,7 +117,8 @@ void mm_proxy_watch(int listener);
 void mm_proxy_forget(int listener);
 int mm_proxy_is_idle(void);
 
-/* init.c joins in between: the first says whether this is the proxy, the second does not come back. */
+/* -- proxy.c: init.c joins in between: the first says whether this is the proxy, the second does not come back. */
+
 int mm_proxy_begin(const char *store);
 void mm_proxy_serve(int joined) __attribute__((noreturn));
 
