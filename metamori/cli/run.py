@@ -232,13 +232,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
     from metamori.runtime.lifecycle.start_run import begin_area
     from metamori.store.read.store import Store
 
-    if not os.path.exists(LIBRARY):
-        raise MetamoriError(f"the preload library {LIBRARY} is not there; build it with: make build")
-    if libc := too_old(os.confstr("CS_GNU_LIBC_VERSION") or ""):
-        raise MetamoriError(f"the C library is {libc}; programs can be tracked with glibc 2.17 or newer")
-    if os.path.join(os.getcwd(), "").startswith(os.path.join(os.path.realpath(config.store), "")):
-        raise MetamoriError(f"the store {config.store} cannot be the folder that the command runs in: nothing in a "
-                            "store is tracked; --store names another place")
+    _require_possible(config)
     store = Store.create_or_open(config.store, progress.door(shown=resumes))
     if os.path.exists(store.layout.nodes):
         from metamori.cli import opening
@@ -261,13 +255,7 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
         raise
     command, file, refuses, shown = looked_at(command, config)
     if config.memory:
-        from metamori.runtime.memory import images
-
-        if why := images.no_return():
-            raise MetamoriError(f"no checkpoint with --memory could be restarted here: {why}")
-        if why := images.all_of_it():
-            child_loop.say(f"no dirty-page tracking ({why}): "
-                          "every checkpoint will be a full image of the program's memory")
+        _require_memory()
     index = resume.files_back(store, config, stdio) if resumes else None
     if index and config.memory and store.meta(index).memory:
         return resume.go_on(store, config, index, own_part(environment(config)), stdio, said=False)
@@ -292,6 +280,27 @@ def _run(config: Config, command: list[str], resumes: bool = False, stdio: bool 
     from metamori.runtime.lifecycle.run_controller import Live, follow  # while the command already runs
 
     return follow(Live(Session(store, area), config, pid, own_part(environ)))
+
+
+def _require_possible(config: Config) -> None:
+    if not os.path.exists(LIBRARY):
+        raise MetamoriError(f"the preload library {LIBRARY} is not there; build it with: make build")
+    if libc := too_old(os.confstr("CS_GNU_LIBC_VERSION") or ""):
+        raise MetamoriError(f"the C library is {libc}; programs can be tracked with glibc 2.17 or newer")
+    if os.path.join(os.getcwd(), "").startswith(os.path.join(os.path.realpath(config.store), "")):
+        raise MetamoriError(f"the store {config.store} cannot be the folder that the command runs in: nothing in a "
+                            "store is tracked; --store names another place")
+
+
+def _require_memory() -> None:
+    """MetamoriError where no image could come back; what only costs more is said."""
+    from metamori.runtime.lifecycle import child_loop
+    from metamori.runtime.memory import images
+
+    if why := images.no_return():
+        raise MetamoriError(f"no checkpoint with --memory could be restarted here: {why}")
+    if why := images.all_of_it():
+        child_loop.say(f"no dirty-page tracking ({why}): every checkpoint will be a full image of the program's memory")
 
 
 def _for_a_shell(command: list[str]) -> str:

@@ -416,7 +416,7 @@ class Levels:
         self._collect()
         if self.second is not None:
             self.second.end()
-        kept = clean.finish(self.crew, self.form, self.records)
+        kept = clean.finish(self.crew, self.records)
         job.together(self.crew.app, lambda: job.note_failure(self.crew, 2 if kept else 0))
 
     def __enter__(self) -> Levels:

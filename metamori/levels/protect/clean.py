@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 from dataclasses import replace
-from typing import Any
 
 from metamori.levels.formats import checksummed_file
 from metamori.levels.formats.source import FileSource
@@ -35,11 +34,11 @@ def remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def finish(crew: Crew, form: Any, records: dict[int, Record]) -> bool:
+def finish(crew: Crew, records: dict[int, Record]) -> bool:
     """Remove the execution's files. Whether a checkpoint is kept (keep_last_ckpt), as one of level 4."""
     kept = bool(crew.settings.keep_last_ckpt and records)
     if kept:
-        _to_shared(crew, form, records)
+        _to_shared(crew, records)
     crew.app.barrier()
     if crew.settings.keep_l4_ckpt and crew.rank == 0 and not kept:
         folder = os.path.join(crew.paths.shared, "l4")
@@ -61,7 +60,7 @@ def finish(crew: Crew, form: Any, records: dict[int, Record]) -> bool:
     return kept
 
 
-def _to_shared(crew: Crew, form: Any, records: dict[int, Record]) -> None:
+def _to_shared(crew: Crew, records: dict[int, Record]) -> None:
     """The last checkpoint, and what it reads, become checkpoints of level 4; all others are forgotten."""
     last = records[max(records)]
     if last.level != 4:

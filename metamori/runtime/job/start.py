@@ -92,7 +92,9 @@ def begin(config: Config, command: list[str], verb: Verb, resumes: bool = False,
     while True:
         store = Store.open(config.store) if elsewhere else Store.create_or_open(config.store)
         place = _place(store, config, host)
-        counter = _begin_or_join(store, config, identity, resumes, stdio, None if elsewhere else verb)
+        counter = None
+        if _is_first(store, identity):
+            counter = _begin(store, config, identity, resumes, stdio, None if elsewhere else verb)
         try:
             _bring_disk(config.store, place)
             node, name = _own_store(store, member.name_of(dict(os.environ), host), place)
@@ -157,11 +159,8 @@ def _place(store: Store, config: Config, host: str) -> Place:
     return places.look(store, host, dict.fromkeys((os.getcwdb(), *tracked, *scope.folders)))
 
 
-def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, stdio: bool,
-                   verb: Verb | None) -> Counter | None:
-    """The counter, where this is the first run of the job; None where another one counts. verb: None where this can
-    only join."""
-    from metamori.runtime.job.counter import Counter
+def _is_first(store: Store, identity: str) -> bool:
+    """Whether this is the first run of the job: the store is locked then, else closed: another one counts."""
     from metamori.runtime.job.wire import Client, NoAnswer
 
     limit = time.monotonic() + JOIN_S
@@ -177,7 +176,7 @@ def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, s
                     client.close()
                     if client.job == identity:
                         store.close()
-                        return None
+                        return False
                     other = client.job
                     if other.partition(" ")[0] != identity.partition(" ")[0]:
                         limit = 0.0        # not one that was queued again, and whose runs are on their way out
@@ -188,13 +187,18 @@ def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, s
                 raise StoreBusy(f"the store {store.path} is in use by {whose}") from None
             time.sleep(0.05)
             continue
-        if folder.is_there(store) and folder.is_live(store.path):
-            store.unlock()                 # its next one to count takes the lock
-            time.sleep(0.2)
-            if time.monotonic() > limit:
-                raise StoreBusy(f"the store {store.path} is in use by a live job")
-            continue
-        break
+        if not (folder.is_there(store) and folder.is_live(store.path)):
+            return True
+        store.unlock()                     # its next one to count takes the lock
+        time.sleep(0.2)
+        if time.monotonic() > limit:
+            raise StoreBusy(f"the store {store.path} is in use by a live job")
+
+
+def _begin(store: Store, config: Config, identity: str, resumes: bool, stdio: bool, verb: Verb | None) -> Counter:
+    """The job begins: its counter. verb: None where this run can only join."""
+    from metamori.runtime.job.counter import Counter
+
     if verb is None:
         store.close()
         raise Over
@@ -206,7 +210,7 @@ def _begin_or_join(store: Store, config: Config, identity: str, resumes: bool, s
         from metamori.store.restore.resume_point import BEFORE_RUN
 
         external_changes.record(store, BEFORE_RUN)
-    _note_scope(store, config)
+    _note_scope(store)
     job_run = store.next_run()
     commit.make_folder(store.door, store.layout.nodes)
     fd = store.door.open(store.layout.buffer(job_run), os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
@@ -230,7 +234,7 @@ def _bring_disk(path: str, place: Place) -> None:
         store.close()
 
 
-def _note_scope(store: Store, config: Config) -> None:
+def _note_scope(store: Store) -> None:
     """As any run does, for those that come after the job."""
     before = recorded.read(store)
     scope = (before or recorded.Scope()).plus([] if before and before.is_everything else [os.getcwdb()], ())
@@ -260,7 +264,7 @@ def _own_store(store: Store, name: str, place: Place) -> tuple[Store, str]:
     scope = recorded.read(store)
     if scope is not None:
         recorded.write(node, scope)
-    number = _take_run_number(store, taken)
+    number = _take_run_number(store)
     node.number_runs_from(number)
     return node, taken
 
@@ -277,7 +281,7 @@ def _lock(node: Store) -> None:
         time.sleep(0.002)
 
 
-def _take_run_number(store: Store, name: str) -> int:
+def _take_run_number(store: Store) -> int:
     """Who makes the file that the number names has it."""
     number = max(store.buffers.runs(), default=0)
     while True:

@@ -59,18 +59,8 @@ def begin_area(
     for why in (*store.damaged.values(), *store.undo_log.damaged.values(), *store.missing()):
         raise Damaged(f"the store is damaged: {why}")
     run = store.next_run()
-    fd = os.open(store.layout.buffer(run), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, commit.PRIVATE_FILE)
-    try:
-        os.fchmod(fd, commit.PRIVATE_FILE)        # whatever the umask
-        os.ftruncate(fd, BLOCK)            # block 0 reads as zeros
-    finally:
-        os.close(fd)
-    isolate = config.isolate or config.mode == "single"
-    flags = (lib.MM_ISOLATE if isolate else 0) | (lib.MM_SINGLE if config.mode == "single" else 0)
-    flags |= (lib.MM_POWER if config.durability == "power" else 0) | (lib.MM_SUPERVISED if supervisor else 0)
-    flags |= lib.MM_STRICT if config.strict else 0
-    flags |= lib.MM_JOB if config.job is not None else 0
-    flags |= (lib.MM_MEMORY if config.memory else 0) | (lib.MM_ON_TERM if config.on_term else 0)
+    _make_buffer(store, run)
+    flags = _flags(config) | (lib.MM_SUPERVISED if supervisor else 0)
     wal.start(make_folder(store.path), store.layout.id, run, store.head.index, flags)
     try:
         area = Area(store.path, create=True)
@@ -111,6 +101,24 @@ def begin_area(
     if others := leave_run.around():
         child_loop.say(others)
     return area, said
+
+
+def _make_buffer(store: Store, run: int) -> None:
+    fd = os.open(store.layout.buffer(run), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, commit.PRIVATE_FILE)
+    try:
+        os.fchmod(fd, commit.PRIVATE_FILE)        # whatever the umask
+        os.ftruncate(fd, BLOCK)            # block 0 reads as zeros
+    finally:
+        os.close(fd)
+
+
+def _flags(config: Config) -> int:
+    """What of the settings each process of the run goes by."""
+    is_single = config.mode == "single"
+    given = ((config.isolate or is_single, lib.MM_ISOLATE), (is_single, lib.MM_SINGLE), (config.strict, lib.MM_STRICT),
+             (config.durability == "power", lib.MM_POWER), (config.job is not None, lib.MM_JOB),
+             (config.memory, lib.MM_MEMORY), (config.on_term, lib.MM_ON_TERM))
+    return sum(flag for is_given, flag in given if is_given)
 
 
 def _complete(store: Store) -> str:
