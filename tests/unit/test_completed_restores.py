@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from metamori.store.format.records import Identity, Intent, WriteOp
+from metamori.store.format.records import Identity, Intent, NameOp, WriteOp
 from metamori.store.io.os_io import REAL
 from metamori.store.restore.redo import Applier, read_intent, write_intent
 from metamori.store.restore.restore import _changed
@@ -45,6 +45,13 @@ def test_the_time_of_somebody_elses_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert changed(file) == [bytes(file)]
 
 
+def store_at(file: bytes, noted: Identity, size: int) -> Any:
+    """Its head noted a file; at the target that has this size."""
+    state = SimpleNamespace(names={file: SimpleNamespace(inode=1)}, pifs={1: SimpleNamespace(size=size)})
+    return SimpleNamespace(door=REAL, state=lambda index: state, layout=SimpleNamespace(root=b"/nowhere"),
+                           head=SimpleNamespace(index=2, kept=(), identities=(noted,)))
+
+
 @pytest.mark.parametrize(("after", "theirs"), [(-4, True), (0, True), (4, False)], ids=["before", "same-tick", "after"])
 def test_a_file_with_the_number_that_was_noted(tmp_path: Path, after: int, theirs: bool) -> None:
     """The intent, so many ns after its birth, tells whether it was there then. In doubt it is somebody else's."""
@@ -52,12 +59,21 @@ def test_a_file_with_the_number_that_was_noted(tmp_path: Path, after: int, their
     Path(os.fsdecode(file)).write_bytes(b"four")
     born, found = REAL.birth_ns(file), os.lstat(file)
     noted = Identity(file, found.st_dev, found.st_ino, 4, TIME, born - 10**9)     # as head knew the file before it
-    state = SimpleNamespace(names={file: SimpleNamespace(inode=1)}, pifs={1: SimpleNamespace(size=4)})
-    store: Any = SimpleNamespace(door=REAL, state=lambda index: state, layout=SimpleNamespace(root=b"/nowhere"),
-                                 head=SimpleNamespace(index=2, kept=(), identities=(noted,)))
-    applier = Applier(store, False, b"", looks=True)
+    applier = Applier(store_at(file, noted, size=4), False, b"", looks=True)
     left = applier._without_theirs(Intent(1, writes=(WriteOp(1, file, 0, 4, 0, 0),)), born + after)
     assert (applier.theirs, left.writes == ()) == ([file] if theirs else [], theirs)
+
+
+@pytest.mark.parametrize(("size", "theirs"), [(3, True), (4, False), (6, False), (8, False), (9, True), (2, False)])
+def test_a_copy_is_as_long_as_it_may_be_by_now(tmp_path: Path, size: int, theirs: bool) -> None:
+    """It has the 4 bytes that head noted at first, and grows to 8 by the writes; 2, once it is cut."""
+    file = bytes(tmp_path / "f")
+    Path(os.fsdecode(file)).write_bytes(bytes(size))
+    noted = Identity(file, 0, os.lstat(file).st_ino + 1, 4, TIME, TIME)
+    applier = Applier(store_at(file, noted, size=2), False, b"", looks=True)
+    applier._without_theirs(Intent(1, names=(NameOp("link", file, b"elsewhere"),),
+                                   writes=(WriteOp(1, file, 0, 8, 0, 0),)), TIME)
+    assert applier.theirs == ([file] if theirs else [])
 
 
 def test_the_intent_keeps_its_time(tmp_path: Path) -> None:
