@@ -229,7 +229,7 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
     found: list[DescriptorEntry] = []
     by_fit: dict[int, int] = {}
     for this in opens:
-        require_of_none(this)
+        require_of_no_process(this)
         known = followed.get(this.fd)
         # a removed folder's name is of no use
         removed = known and stat.S_ISDIR(this.st.st_mode) and this.path.endswith(b" (deleted)")
@@ -248,7 +248,7 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
     return found
 
 
-def require_of_none(this: Open) -> None:
+def require_of_no_process(this: Open) -> None:
     """Refused: it is of a process. Nothing is there by that name when it is back, but it is soon closed, as a rule."""
     if this.standard < 0 and this.path.startswith(b"/proc/") and _OF_A_PROCESS.match(this.path):
         name = this.path.decode(errors="replace")

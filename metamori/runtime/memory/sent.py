@@ -80,7 +80,7 @@ def entries(run: Run) -> Iterator[DescriptorEntry]:
     """Of what no process has. Refused."""
     for this in run.on_the_way:
         try:
-            open_files.require_of_none(this)
+            open_files.require_of_no_process(this)
             entry = open_files.entry_of(this, run)
         except Refused as error:
             raise type(error)(str(error).replace(f"descriptor {this.fd}", this.called, 1)) from None

@@ -89,7 +89,7 @@ static long begin_followed(struct noted *n, int dir, const char *path, long *loo
     }
 }
 
-/* The name is held, and noted as it is.  0: the call is made now, and end_noted gets what it answered.  -1 with errno: it is not. */
+/* The name is held, and noted as it is.  0: the call is made now, and mm_end_noted gets what it answered.  -1 with errno: it is not. */
 int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how)
 {
     struct statx st;

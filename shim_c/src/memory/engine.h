@@ -63,8 +63,8 @@ struct mm_tables {
 struct mm_engine {
     uint32_t pid;                      /* of the process that this state is about */
     uint32_t leader;                   /* thread that makes the image, 0: none */
-    int again;                         /* it found a call that was just beginning, or */
-    int entering;                      /* a thread whose signal had just come */
+    int again;                         /* no image now: a call was just beginning, or: */
+    int entering;                      /* a thread was in a handler's first steps, or had a number in hand */
     uint32_t stop;                     /* number of the present stop, even: none */
     uint32_t parked;
     uint32_t all_ready;                /* futex, of a restart: nothing can fail any more */
