@@ -90,6 +90,32 @@ static int find_last(const uint64_t *place, uint64_t hash, const char *path, siz
     return 0;
 }
 
+/* What stands there, into the note and behind its path in *text: that becomes a mapping of its own where attributes need room. */
+static long fill_note(const char *path, const struct statx *st, struct mm_touch *record, char **text)
+{
+    record->dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
+    record->ino = st->stx_ino;
+    record->btime_ns = sys_birth(st);
+    record->size = S_ISCHR(st->stx_mode) || S_ISBLK(st->stx_mode) ? sys_dev(st->stx_rdev_major, st->stx_rdev_minor)
+                                                                : st->stx_size;
+    record->mtime_ns = sys_ns(st->stx_mtime);
+    record->mode = st->stx_mode, record->uid = st->stx_uid, record->gid = st->stx_gid;
+    if (S_ISLNK(st->stx_mode)) {
+        long n = sys_readlink(path, *text + record->path_length, 4096);
+        if (n < 0)
+            return n;
+        record->target_length = (uint16_t)n;
+    } else if (sys(SYS_llistxattr, path, 0, 0) > 0) {
+        long room = sys(SYS_mmap, 0, XATTRS_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (room > 0) {
+            *text = (char *)room;
+            memcpy(*text, path, record->path_length);
+            record->xattrs_length = xattrs_of(path, *text, record->path_length);
+        }
+    }
+    return 0;
+}
+
 /* looked: what statx answered, st: into what; NULL: nobody has asked. */
 static long touch(const char *path, long looked, const struct statx *st)
 {
@@ -124,26 +150,9 @@ static long touch(const char *path, long looked, const struct statx *st)
     if (looked < 0 && looked != -ENOENT && looked != -ENOTDIR)
         return looked;             /* nobody can say what stands there: the call gets the same answer */
     if (looked == 0 && !made_since(st)) {
-        record.dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
-        record.ino = st->stx_ino;
-        record.btime_ns = sys_birth(st);
-        record.size = S_ISCHR(st->stx_mode) || S_ISBLK(st->stx_mode) ? sys_dev(st->stx_rdev_major, st->stx_rdev_minor)
-                                                                   : st->stx_size;
-        record.mtime_ns = sys_ns(st->stx_mtime);
-        record.mode = st->stx_mode, record.uid = st->stx_uid, record.gid = st->stx_gid;
-        if (S_ISLNK(st->stx_mode)) {
-            long n = sys_readlink(path, text + record.path_length, 4096);
-            if (n < 0)
-                return n;
-            record.target_length = (uint16_t)n;
-        } else if (sys(SYS_llistxattr, path, 0, 0) > 0) {
-            long room = sys(SYS_mmap, 0, XATTRS_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            if (room > 0) {
-                text = (char *)room;
-                memcpy(text, path, record.path_length);
-                record.xattrs_length = xattrs_of(path, text, record.path_length);
-            }
-        }
+        long r = fill_note(path, st, &record, &text);
+        if (r < 0)
+            return r;
     }
     record.stamp_ns = mm_stamp_of_job();
     record.check = checked(&record, text);
