@@ -54,8 +54,8 @@ WITH_LIBC = ("memory_glue.c", "program_back.c")
 # Linked side by side: a process that has been forked takes a page fault for each 64 KiB of code, and each page of
 # variables, that it comes to until it executes a program, and the kernel unmaps what these have mapped.
 AT_EACH_START = {"buffer", "call_filter", "context", "descriptor_table", "elf", "environment", "exec", "fsize_limit",
-                 "inherited_fds", "init", "lift", "listener", "lock", "lock_owner", "memory_glue", "numbers",
-                 "position", "private_fds", "processes", "renumber", "reserve_fds", "runtime", "scratch",
+                 "inherited_fds", "init", "lift", "listener", "lock", "lock_owner", "memory_glue", "mount_view",
+                 "numbers", "position", "private_fds", "processes", "renumber", "reserve_fds", "runtime", "scratch",
                  "slots", "wrap_exec", "wrap_pid", "wrap_signal", "write_watch"}
 INCLUDES = [f"-I{SHIM / 'include'}", f"-I{SHIM / 'src'}"]
 # Symbols under the versions that old C libraries have too; these must be told where such a library has them.

@@ -220,16 +220,18 @@ void mm_rights_here(uint32_t rights[11])
     rights[NAMESPACE] = (uint32_t)st.st_ino;
 }
 
-/* By the proxy, as the kernel decides it. */
+/* By the proxy, as the kernel decides it.  Nothing is asked where its rights hold in all namespaces. */
 static int may_be_looked_into(void)
 {
     const uint32_t *proxy = mm_area->head->proxy_rights;
     uint32_t rights[11] = { 0 };
+    int traces = proxy[CAPS] >> CAP_SYS_PTRACE & 1;
+    if (traces && proxy[NAMESPACE] == FIRST_NAMESPACE)
+        return 1;
     mm_rights_here(rights);
-    int same = proxy[NAMESPACE] == rights[NAMESPACE];
-    if (proxy[CAPS] >> CAP_SYS_PTRACE & 1)
-        return same || proxy[NAMESPACE] == FIRST_NAMESPACE;
-    return same && memcmp(rights, proxy, sizeof rights) == 0 && sys(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0) == 1;
+    if (proxy[NAMESPACE] != rights[NAMESPACE])
+        return 0;
+    return traces || (memcmp(rights, proxy, sizeof rights) == 0 && sys(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0) == 1);
 }
 
 void mm_place_back(void)

@@ -157,13 +157,15 @@ static const char *why_not_elf(int fd, const char *head, const struct stat *st, 
     const char *why = privileges(st, fd);
     found->shows_calls = !why;
     loader(fd, e, found->loader, sizeof found->loader);
+    if (!*found->loader) {
+        found->refuses = 0;
+        return is_loader(st) ? NULL : "it is static: there is no dynamic loader to preload anything";
+    }
     if (strstr(found->loader, "ld-musl") || strstr(found->loader, "linker64"))
         return "its C library is not the GNU one";
-    if (*found->loader && sanitized(fd, e))
+    if (sanitized(fd, e))
         return "it is built with AddressSanitizer or ThreadSanitizer, which do not work beside this library";
     found->refuses = 0;
-    if (!*found->loader)
-        return is_loader(st) ? NULL : "it is static: there is no dynamic loader to preload anything";
     return why;
 }
 
