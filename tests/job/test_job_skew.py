@@ -70,3 +70,20 @@ def test_two_have_left_before_the_next_checkpoint(lab: Lab, skew: tuple[int, ...
     else:
         checkpoint(lab, seen)
     finish(lab, ranks if how == "end" else [], seen)
+
+
+def test_a_power_cut_took_the_end_of_the_order(lab: Lab) -> None:
+    """Who has ended has a place that is beyond the end of the file now; who was killed changed the files after it, and
+    what completes it looks at them later still."""
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = begun(lab, seen, (0, 0, 0))
+    changes(ranks[1], "ended", False)
+    assert ranks.pop(1).end() == ""
+    for rank in ranks:
+        changes(rank, "killed later", rank is ranks[-1])
+    for rank in ranks:
+        rank.kill()
+    seen[2] = picture(lab.work)
+    (lab.store / "nodes" / "order").write_bytes(b"")
+    lab.verb("log")
+    finish(lab, [], seen)
