@@ -27,6 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     from metamori.cli import output
     from metamori.runtime.job import folder
 
+    folder.require_store(arguments.store)
     above = folder.job_of(os.path.abspath(arguments.store))
     if folder.is_live(above):
         from metamori.runtime.job import member

@@ -13,6 +13,7 @@ from glob import escape
 
 from metamori.cli import output, progress
 from metamori.errors import MetamoriError, StoreBusy, sentence
+from metamori.runtime.job import folder
 from metamori.store.io import commit
 from metamori.store.prune import prune
 from metamori.store.read import create
@@ -30,7 +31,10 @@ def for_reading(arguments: argparse.Namespace) -> Store:
 
 def _looked_at(arguments: argparse.Namespace) -> Store:
     """What a kill left unfinished is completed where it can be."""
+    folder.require_store(arguments.store)
     store = Store.open(os.path.abspath(arguments.store), door=progress.door())
+    if folder.job_of(store.path) != store.path:
+        return store                       # of one of a job's runs, which the job completes
     if not any(commit.exists(store.door, path) for path in store.layout.unfinished):
         return store
     if not create.is_in_place(store.door, store.layout):
@@ -56,6 +60,7 @@ def _looked_at(arguments: argparse.Namespace) -> Store:
 
 def for_writing(arguments: argparse.Namespace) -> Store:
     """A locked store with nothing unfinished. NoStore, StoreBusy."""
+    require_whole(arguments.store)
     store = Store.open(os.path.abspath(arguments.store), write=True, door=progress.door())
     try:
         complete(store)
@@ -64,6 +69,11 @@ def for_writing(arguments: argparse.Namespace) -> Store:
         store.close()
         raise
     return store
+
+
+def require_whole(path: str) -> None:
+    """MetamoriError for the store of one of a job's runs: the files of one run alone are of no index."""
+    folder.require_no_part(path, "nodes")
 
 
 def complete(store: Store) -> None:
@@ -77,7 +87,7 @@ def complete(store: Store) -> None:
         require_over(store)
     job = any(commit.exists(store.door, path) for path in (store.layout.nodes, store.layout.nodes_over))
     if job:
-        from metamori.runtime.job import finish, folder
+        from metamori.runtime.job import finish
 
         for name in folder.names(store):
             if folder.is_alive(store, name):

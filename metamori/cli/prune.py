@@ -40,7 +40,7 @@ def rules(arguments: argparse.Namespace) -> Rules:
 
 def run(arguments: argparse.Namespace) -> int:
     wanted = rules(arguments)
-    folder.require_no_disk(arguments.store)    # its own rules would not know what the job's indexes need
+    folder.require_no_part(arguments.store, "disks")   # its own rules would not know what the job's indexes need
     with opening.for_writing(arguments) as store:
         disks = store.has_disks and not arguments.dry_run
         if disks:

@@ -176,10 +176,11 @@ def run(arguments: argparse.Namespace) -> int:
     })
     resumes = arguments.resume or was_restarted
     try:
-        if os.path.basename(os.path.dirname(os.path.abspath(config.store))) == "disks":
+        path = os.path.abspath(config.store)
+        if {os.path.basename(path), os.path.basename(os.path.dirname(path))} & {"nodes", "disks"}:
             from metamori.runtime.job import folder
 
-            folder.require_no_disk(config.store)
+            folder.require_no_part(config.store, "nodes", "disks")
         if config.job is not None:
             from metamori.cli import opening, resume
 

@@ -13,6 +13,7 @@ from metamori.cli import output
 from metamori.config import parse_duration, size_text
 from metamori.errors import NoLiveRun
 from metamori.printed import line_text
+from metamori.runtime.job import folder
 from metamori.store.read.store import Store
 
 
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     interval = parse_duration(arguments.interval)
+    folder.require_store(arguments.store)
     with Store.open(os.path.abspath(arguments.store)) as store:
         found = look(store)
         if arguments.watch and not found["alive"]:

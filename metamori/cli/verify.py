@@ -7,6 +7,7 @@ import os
 
 from metamori.cli import output, progress
 from metamori.errors import Damaged
+from metamori.runtime.job import folder
 from metamori.store.read.store import Store
 from metamori.store.read.verify import verify
 
@@ -17,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Opened without completing anything: looking must not change what is looked at."""
+    folder.require_store(arguments.store)
     with Store.open(os.path.abspath(arguments.store), door=progress.door()) as store:
         report = verify(store)
         if store.has_disks:

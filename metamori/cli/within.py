@@ -17,6 +17,7 @@ def move(arguments: argparse.Namespace, choose: Callable[[Store], Callable[[int]
          words: Sequence[str] = ()) -> int | None:
     """The exit status; None when no run is alive. choose: given the store, what gives the index that is meant. words:
     the only paths to go back."""
+    opening.require_whole(arguments.store)
     store = Store.open(os.path.abspath(arguments.store))
     with store:
         if not commit.exists(store.door, store.layout.run_area):

@@ -1,4 +1,4 @@
-"""Ranks of MPI, each a run of one job, write one file by MPI-IO, their blocks in turn: at each index it is of one moment."""
+"""Ranks of MPI, each a run of one job, write one file by MPI-IO, their blocks in turn: each index is of one moment."""
 
 from __future__ import annotations
 

@@ -207,8 +207,8 @@ def test_a_file_grows_by_a_name_that_its_keeper_did_not_know(lab: Lab, how: Call
 
 
 def test_a_number_is_given_again(lab: Lab) -> None:
-    """A run has used a file that another one removed, and then made anew: the filesystem gives its number again. The one
-    that made it ends last: what it says then is taken for the other one's file, where the number alone counts."""
+    """A run has used a file that another one removed, and then made anew: the filesystem gives its number again. Who
+    made it ends last: what it says then is taken for the other one's file, where the number alone counts."""
     seen = {0: seen_in(lab.work)}
     ranks = [rank.ready() for rank in [Rank(lab) for _ in range(2)]]
     comes = os.fsencode(lab.work / "comes")

@@ -37,18 +37,28 @@ def is_there(store: Store) -> bool:
 
 def job_of(path: str) -> str:
     """The job's store, of the store of one of its runs; any other is its own."""
-    nodes = os.path.dirname(os.path.abspath(path))
-    above = os.path.dirname(nodes)
-    is_one = os.path.basename(nodes) == "nodes" and os.path.exists(os.path.join(above, "format"))
-    return above if is_one else path
+    above = _above(os.path.dirname(os.path.abspath(path)), "nodes")
+    return above if above and os.path.exists(os.path.join(path, "format")) else path
 
 
-def require_no_disk(path: str) -> None:
-    """MetamoriError for the store of a node's own disk: what a job's indexes are there only the job's store knows."""
-    disks = os.path.dirname(os.path.abspath(path))
-    above = os.path.dirname(disks)
-    if os.path.basename(disks) == "disks" and os.path.exists(os.path.join(above, "format")):
+def require_no_part(path: str, *which: str) -> None:
+    """MetamoriError for the store of one of a job's runs ("nodes"), or of a node's own disk ("disks"): what the job's
+    indexes need, and what they are there, only its own store knows."""
+    require_store(path)
+    if above := _above(os.path.dirname(os.path.abspath(path)), *which):
         raise MetamoriError(f"{path} is part of the job's store {above}: --store {above}")
+
+
+def require_store(path: str) -> None:
+    """NoStore for a folder in which a job keeps such stores."""
+    if above := _above(os.path.abspath(path), "nodes", "disks"):
+        raise NoStore(f"there is no store at {path}; the job's is {above}: --store {above}")
+
+
+def _above(path: str, *which: str) -> str:
+    """The job's store that has this folder, if it has one of these names."""
+    above, name = os.path.split(path)
+    return above if name in which and os.path.exists(os.path.join(above, "format")) else ""
 
 
 def write_note(door: Door, path: bytes, data: dict[str, Any], durable: bool) -> None:
