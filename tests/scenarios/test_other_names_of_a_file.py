@@ -467,3 +467,34 @@ def test_a_file_in_the_store_keeps_its_bytes_when_its_outer_name_goes(lab: Lab, 
     lab.restore(0)
     assert (lab.work / "used").read_bytes() == b"o" * 9000 and (lab.work / "used").stat().st_mode == mode
     assert lab.run("true").returncode == 0
+
+
+PIPES_AND_LINKS = """
+import os, sys, metamori
+def made(name, time):
+    os.mkfifo(name) if sys.argv[1] == "fifo" else os.symlink("nowhere", name)
+    os.utime(name, (time, time), follow_symlinks=False)
+def times():
+    return [int(os.lstat(name).st_mtime) for name in ("one", "two")]
+made("one", 1)
+made("two", 2)
+indexes = [metamori.checkpoint()]
+os.unlink("one")
+os.link("two", "one", follow_symlinks=False)
+indexes.append(metamori.checkpoint())
+os.utime("one", (3, 3), follow_symlinks=False)
+indexes.append(metamori.checkpoint())
+for at in (0, 2, 1, 0, 1, 2):
+    metamori.restore(indexes[at])
+    assert times() == [[1, 2], [2, 2], [3, 3]][at], (at, times())
+"""
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_fifo_or_link_that_gets_a_second_name_is_as_it_was(lab: Lab, kind: str) -> None:
+    """The one that had this name before had a time of its own, and both names have what one of them was given."""
+    done = lab.run([sys.executable, "-c", PIPES_AND_LINKS, kind])
+    assert (done.returncode, done.stderr) == (0, b"")
+    for index, want in [(3, [3, 3]), (1, [1, 2]), (2, [2, 2]), (3, [3, 3]), (2, [2, 2]), (1, [1, 2])]:
+        lab.restore(index)
+        assert [int((lab.work / name).lstat().st_mtime) for name in ("one", "two")] == want, f"at {index}"

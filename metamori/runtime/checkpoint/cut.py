@@ -24,6 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from metamori._area import mm_looks
     from metamori.runtime.checkpoint.dirty_pages import Watch
+    from metamori.store.read.state import State
 
 Identity = tuple[int, int, int]            # device, inode, birth
 
@@ -236,6 +237,18 @@ class Cut:
         """With the numbers that its file has by now."""
         now = self.followed.get((touch.dev, touch.ino, touch.btime_ns))
         return replace(touch, dev=now[0], ino=now[1], btime_ns=now[2]) if now else touch
+
+    def shared_with(self, parent: State) -> Iterator[bytes]:
+        """Known names of the symbolic links, fifos and devices that were looked at by another name: they have changed
+        with it."""
+        several = {(found.st.st_dev, found.st.st_ino) for found in self.examined.values() if found.st
+                   and found.st.st_nlink > 1 and not stat.S_ISREG(found.st.st_mode)
+                   and not stat.S_ISDIR(found.st.st_mode)}
+        for entry in parent.existing() if several else ():
+            if entry.kind not in ("file", "dir") and entry.path not in self.examined:
+                st = self.look(entry.path).st
+                if st and (st.st_dev, st.st_ino) in several:
+                    yield entry.path
 
     def complete(self) -> Cut:
         """All of it, in the order in which it was noted. It takes its time, which the frozen run need not wait for."""

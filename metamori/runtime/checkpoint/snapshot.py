@@ -145,7 +145,7 @@ def examine(cut: Cut, area: Area, parent: State) -> None:
             _arrived_with(cut, area, path, walked)
         if st and stat.S_ISDIR(st.st_mode) and path in known and known[path].kind != "dir":
             there_again.add(path)
-    for inner in parent.unplaced_in(there_again):
+    for inner in (*parent.unplaced_in(there_again), *cut.shared_with(parent)):
         if inner not in cut.examined:
             cut.examined[inner] = cut.look(inner)
     for path, there_now in cut.examined.items():

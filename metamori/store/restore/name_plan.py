@@ -146,12 +146,23 @@ class NamesPlan:
                 continue
             target = self._carried(entry.path)
             below_gone = bool(gone) and any(parent in gone for parent in self._parents_in_place(entry.path))
-            if not below_gone and _same(entry, self._there.names.get(target)):
+            if not below_gone and _same(entry, self._there.names.get(target)) and not self._parts(entry, target):
                 self._in_place[target] = entry
                 continue
             self._leaving.append(entry)
             if entry.kind == "dir":
                 gone.add(entry.path)
+
+    def _parts(self, entry: NameEntry, target: bytes) -> bool:
+        """Whether a symbolic link, fifo or device has another name by now, and is to be unlike that one."""
+        if entry.kind in ("file", "dir") or _attributes(entry) == _attributes(self._there.names[target]):
+            return False
+        found = lstat_or_none(self._door, entry.path)
+        return found is not None and found.st_nlink > 1 and any(
+            _same(other, wanted := self._there.names.get(self._carried(other.path), _NOTHING))
+            and _attributes(wanted) != _attributes(self._there.names[target])
+            and (now := lstat_or_none(self._door, other.path)) is not None and os.path.samestat(now, found)
+            for other in self._here.existing() if other.kind == entry.kind)
 
     def _parents_in_place(self, path: bytes) -> Iterable[bytes]:
         """The folders around a path, up to the first that moves and takes it along."""
@@ -399,6 +410,7 @@ def xattr_ops(here: State, there: State) -> Iterator[XattrOp]:
         # what had no name here may have been given some since; what is made anew inherits its folder's default ACL;
         # another folder, one made anew too, does not have what is said of the one at its path now; and what was copied
         # with its store by `tar` or `rsync -aH` has none
-        if known is None or not _same(known, entry) or known.xattrs != want.xattrs or (
-                want.xattrs and xattrs.read(entry.path) != want.xattrs):
+        if known is None or not _same(known, entry) or known.xattrs != want.xattrs or (want.xattrs and (
+                (entry.kind in ("fifo", "other") and _attributes(known) != _attributes(entry))
+                or xattrs.read(entry.path) != want.xattrs)):
             yield XattrOp(entry.path, want.xattrs)
