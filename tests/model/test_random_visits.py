@@ -49,6 +49,7 @@ class Visits:
         self.excluded: set[str] = set()
         self.tracked: set[str] = set()     # names that a run has used in its scope
         self.numbers: set[int] = set()     # of files that have had such a name: others of theirs show the same
+        self.staying: set[str] = set()     # folders that a restore left where its index has none
         self.story: list[str] = []
         self.visit(12)
         self.known: dict[int, Known] = {0: Known(self.look(), set())}
@@ -164,8 +165,12 @@ class Visits:
         self.nothing_of_nobody_is_lost(before, after, index, found["from"])
         if known:
             self.compare(known.seen, after, known.exact, f"restore {index}", lost)
-        for note in found["notes"]:        # at the index it is not: it is there for the sake of what is nobody's
-            after.entries.pop(note.removesuffix(" holds other files; it stays"), None)
+        self.staying |= {note.removesuffix(" holds other files; it stays") for note in found["notes"]}
+        with Store.open(str(self.lab.store)) as store:
+            there = store.state(found["index"]).names
+        for path in self.staying:          # for the sake of what is nobody's, noted when that begins only
+            if path.encode() not in there or there[path.encode()].kind == "absent":
+                after.entries.pop(path, None)
         self.known.setdefault(found["index"], Known(after, set(self.tracked)))
 
     def nothing_of_nobody_is_lost(self, before: Seen, after: Seen, index: int, left: int) -> None:

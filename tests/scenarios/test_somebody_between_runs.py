@@ -38,21 +38,25 @@ def moved_within(lab: Lab) -> Path:
 
 
 WAYS = pytest.mark.parametrize("way", [moved_out, moved_within], ids=lambda way: way.__name__)
+KNOWN = pytest.mark.parametrize("is_known", [True, False], ids=["made by a run", "there before"])
 
 
-def with_folder(lab: Lab, way) -> tuple[Path, Tree, Tree]:  # type: ignore[no-untyped-def]
-    """Where the folder is now; how it was at index 1 and is now."""
+def with_folder(lab: Lab, way, is_known: bool) -> tuple[Path, Tree, Tree]:  # type: ignore[no-untyped-def]
+    """Where the folder is now; how it was at index 1 and is now. is_known: a run has made it, and has a name for it."""
     (lab.folder / "long").write_bytes(b"x" * LONG)
-    lab.run(["sh", "-c", "mkdir -p d/in; echo short > d/s; cat ../long > d/l; echo 1 > d/in/f"])
+    if not is_known:
+        (lab.work / "d/in").mkdir(parents=True)
+    lab.run(["sh", "-c", f"{'mkdir -p d/in; ' * is_known}echo short > d/s; cat ../long > d/l; echo 1 > d/in/f"])
     one, there = lab.state(), way(lab)
     (lab.work / "d").rename(there)
     (lab.work / "d").symlink_to(there)
     return there, one, lab.state()
 
 
+@KNOWN
 @WAYS
-def test_a_folder_with_a_link_in_its_place(lab: Lab, way) -> None:  # type: ignore[no-untyped-def]
-    there, one, now = with_folder(lab, way)
+def test_a_folder_with_a_link_in_its_place(lab: Lab, way, is_known: bool) -> None:  # type: ignore[no-untyped-def]
+    there, one, now = with_folder(lab, way, is_known)
     lab.verb("verify")
     assert lab.verb("cat", 1, lab.work / "d/l").stdout == "x" * LONG
     lab.restore(1, code=14)
@@ -70,9 +74,10 @@ def test_a_folder_with_a_link_in_its_place(lab: Lab, way) -> None:  # type: igno
     assert (there / "l").read_bytes() == b"x" * LONG
 
 
+@KNOWN
 @WAYS
-def test_a_run_goes_on_there(lab: Lab, way) -> None:  # type: ignore[no-untyped-def]
-    there, one, now = with_folder(lab, way)
+def test_a_run_goes_on_there(lab: Lab, way, is_known: bool) -> None:  # type: ignore[no-untyped-def]
+    there, one, now = with_folder(lab, way, is_known)
     lab.run(["sh", "-c", "echo more >> d/s; printf y | dd of=d/l conv=notrunc 2>/dev/null"])
     assert (there / "l").read_bytes() == b"y" + b"x" * (LONG - 1) and (there / "s").read_bytes() == b"short\nmore\n"
     after, verified = lab.state(), lab.verb("verify")
@@ -248,3 +253,24 @@ def test_what_had_been_it_is_another_file(lab: Lab, killed: bool) -> None:
         lab.restore(0)
     assert (out / "x").read_bytes() == b"x" * LONG + b"more" and (lab.work / "x").read_bytes() == b"x" * LONG
     lab.verb("verify")
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])
+def test_what_left_the_runs_by_its_last_known_name_comes_along_with_its_folder(lab: Lab, options: list[str]) -> None:
+    """It counts as another file from then on, also where it stood before."""
+    first = b"x" * LONG                    # of a short file there would be copies
+    (lab.folder / "first").write_bytes(first)
+    lab.run(["sh", "-c", "mkdir d; cat ../first > d/known"])
+    (lab.work / "d/of mine").hardlink_to(lab.work / "d/known")
+    (lab.work / "d/known").unlink()
+    before = files(lab)
+    lab.run(["mv", "d", "moved"], *options)
+    assert files(lab) == {"moved/of mine": first}
+    for index in (2, 3, 2):
+        lab.restore(index)
+        assert files(lab) == ({"moved/of mine": first} if index == 3 else before)
+    lab.restore(3)
+    lab.run(["rm", "-r", "moved"], *options)
+    lab.restore(3)
+    assert files(lab) == {"moved/of mine": first} and not lab.log()["checkpoints"][3]["lost"]
+    assert [each["index"] for each in lab.log()["checkpoints"] if each["lost"]] == [1]

@@ -131,12 +131,14 @@ class Fold:
             met.append(inode)
 
     def _have_had(self, identity: Identity) -> Iterator[int]:
-        """Files that have, or had, an inode number; the last one first."""
+        """Files that have, or had, an inode number; the last one first, and those that have left after all others: what
+        a state says of them may have come into it later than what it says of one that is there."""
         yield from reversed(self._met.get(identity, ()))
         if self._known is None:
             self._known = {}
             for inode, pif in self.before.pifs.items():
-                self._known.setdefault((pif.dev, pif.ino), []).append(inode)
+                had = self._known.setdefault((pif.dev, pif.ino), [])
+                had.insert(0 if pif.was_deleted and not pif.kept else len(had), inode)
         yield from reversed(self._known.get(identity, ()))
 
     def _has_birth(self, inode: int, btime_ns: int) -> bool:
@@ -182,6 +184,14 @@ class Fold:
         not it: out there was a further name of what it had been."""
         inode, new = self._object(identity, btime_ns, fresh)
         if not fresh and (self._has_left(inode) or self._is_elsewhere(inode, identity)):
+            return self._object(identity, btime_ns, True)
+        return inode, new
+
+    def _stood(self, identity: Identity, btime_ns: int) -> tuple[int, bool]:
+        """The same of a file that was there before the run. One that had left the scope by then is not it."""
+        inode, new = self._object(identity, btime_ns, False)
+        then = self.store.state(self.store.head.index).pifs.get(inode)
+        if then is not None and then.was_deleted and not then.kept:
             return self._object(identity, btime_ns, True)
         return inode, new
 
@@ -430,7 +440,7 @@ class Fold:
             slot = self.area.find_pif(touch.dev, touch.ino, touch.btime_ns) if kind == "file" else 0
             inode = self.objects.get(slot, 0) or (self.area.pif(slot).object if slot else 0)
             if not inode:
-                inode, new = self._object((touch.dev, touch.ino), touch.btime_ns, False)
+                inode, new = self._stood((touch.dev, touch.ino), touch.btime_ns)
                 if new and inode not in self.initial_pifs:
                     size = touch.size if kind == "file" else 0
                     self.initial_pifs[inode] = PifEntry(

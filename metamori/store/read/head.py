@@ -14,7 +14,7 @@ from metamori.store.format.records import Head, Identity, KeptHome, PifEntry
 from metamori.store.io import commit, xattrs
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import Door
-from metamori.store.read.state import State, parents
+from metamori.store.read.state import State
 from metamori.tables.pif import nearest_ns
 from metamori.tables.record import replace
 
@@ -52,19 +52,43 @@ def as_far_as_noted(noted: Identity, now: Identity) -> Identity:
     return replace(now, size=0) if is_old else now
 
 
-def names_now(door: Door, paths: Iterable[bytes]) -> Iterator[tuple[Identity, Identity]]:
-    """The same of all tracked names, which are sorted, and what the way there leads to. That is another thing where a
-    symbolic link stands for one of them: what is seen through it has names of its own, and is not there."""
-    links: set[bytes] = set()
-    for path in paths:
-        found = lstat_or_none(door, path)
-        seen = _identity(path, found)
-        if links and found is not None and not links.isdisjoint(parents(path)):
-            yield Identity(path, 0, 0, 0, 0, 0), seen
-            continue
-        if found is not None and stat.S_ISLNK(found.st_mode):
-            links.add(path)
-        yield seen, seen
+class NamesNow:
+    """The same of all tracked names, and what the way there leads to. That is another thing where a symbolic link
+    stands for a folder: what is seen through it has names of its own, and is not there.
+
+    scope: in these folders, those around a name that no index knows are looked at too. links: those of them that are
+    links by now; inner: those behind a link.
+    """
+
+    def __init__(self, door: Door, scope: Iterable[bytes]) -> None:
+        self._door, self._scope = door, tuple(os.path.join(each, b"") for each in scope)
+        self._leads_away: dict[bytes, bool] = {b"/": False, b"": False}
+        self.links: list[bytes] = []
+        self.inner: list[bytes] = []
+
+    def look(self, paths: Iterable[bytes]) -> Iterator[tuple[Identity, Identity]]:
+        """paths: sorted."""
+        for path in paths:
+            found = lstat_or_none(self._door, path)
+            seen = _identity(path, found)
+            is_behind = self._is_behind(os.path.dirname(path))
+            if found is not None and not stat.S_ISREG(found.st_mode):
+                self._leads_away[path] = is_behind or stat.S_ISLNK(found.st_mode)
+            yield Identity(path, 0, 0, 0, 0, 0) if is_behind else seen, seen
+
+    def _is_behind(self, folder: bytes) -> bool:
+        """Whether the way to what is in a folder leads over a link."""
+        known = self._leads_away.get(folder)
+        if known is None:
+            known = self._is_behind(os.path.dirname(folder))
+            if known:
+                self.inner.append(folder)
+            elif folder.startswith(self._scope):
+                found = lstat_or_none(self._door, folder)
+                if known := found is not None and stat.S_ISLNK(found.st_mode):
+                    self.links.append(folder)
+            self._leads_away[folder] = known
+        return known
 
 
 def same_bytes(one: Identity, other: Identity) -> bool:
@@ -135,12 +159,12 @@ class Noter:
 
 def present_head(door: Door, layout: Layout, before: Head, known: State, state: State,
                  kept: tuple[KeptHome, ...] | None, noted: bool, touched: Container[bytes],
-                 theirs: Container[bytes]) -> Head:
+                 theirs: Container[bytes], scope: Iterable[bytes]) -> Head:
     """Head at the index of `state`, before: at that of `known`. See Store.set_head for the rest."""
     if kept is None:
         kept = kept_homes(door, layout, before, state)
     noter = Noter(door, before, known, state, touched, theirs)
-    identities = tuple(noter.noted(now) for now, _ in names_now(door, sorted(state.names)))
+    identities = tuple(noter.noted(now) for now, _ in NamesNow(door, scope).look(sorted(state.names)))
     homes = tuple(each if noted and each.ino else kept_now(door, layout, each) for each in kept)
     return Head(state.index, identities, homes)
 

@@ -19,11 +19,11 @@ from metamori.store.io import commit
 from metamori.store.read.apart import objects_between, unlike
 from metamori.store.read.copies import last_copies
 from metamori.store.read.head import (
+    NamesNow,
     as_far_as_noted,
     born_then,
     is_as_noted,
     may_be_another,
-    names_now,
     same_bytes,
 )
 from metamori.store.read.state import State
@@ -41,10 +41,11 @@ _FIRST_LOOK = 1 << 16
 class Holders:
     """A look at every backing file that head knows.
 
-    changed: tracked paths that are not as noted, whatever it is of them. known: those of them at which a file is that
-    head knows, not always by that path. places: of objects whose backing file has the bytes that head noted, where it
-    is. sound: these objects; given_up: the others; copies: what the store has copied of those: it counts from now on.
-    behind: paths at which something is seen through a link in place of a folder, and which object that is, if any;
+    changed: tracked paths that are not as noted, whatever it is of them, and folders around some that nobody had
+    recorded and that are links by now. known: those at which a file is that head knows, not always by that path.
+    places: of objects whose backing file has the bytes that head noted, where it is. sound: these objects; given_up: the
+    others; copies: what the store has copied of those: it counts from now on. around: folders that nobody had recorded
+    and that are such links, or behind one. behind: paths seen through a link only, and which object that is, if any;
     moved: of objects that are found in this way alone, the path.
     """
 
@@ -63,7 +64,8 @@ class Holders:
         self.places: dict[int, bytes] = {}
         self.behind: dict[bytes, int] = {}
         alike: Counter[tuple[int, int]] | None = None          # files of a size and time, once somebody asks
-        there = names_now(store.door, (identity.path for identity in head.identities))
+        names = NamesNow(store.door, store.scope_folders())
+        there = names.look(identity.path for identity in head.identities)
         for identity, (now, seen) in zip(head.identities, there, strict=True):
             now = as_far_as_noted(identity, now)
             entry = here.names.get(identity.path)
@@ -85,6 +87,10 @@ class Holders:
                     self.known[identity.path] = inode
             if inode and same_bytes(then, now):
                 self.places.setdefault(inode, identity.path)
+        self.around = [path for path in names.links + names.inner if path not in here.names]
+        self.behind.update(dict.fromkeys(names.inner, 0))
+        if names.links:
+            self.changed = sorted(self.changed + names.links)
         self.moved = {inode: path for path, inode in self.behind.items() if inode and inode not in self.places}
         self.places.update(self.moved)
         for kept in head.kept:

@@ -24,10 +24,10 @@ from metamori.store.read import create, invalidated
 from metamori.store.read.catalog import STATES, Catalog
 from metamori.store.read.checksums import Checked, signed_ranges
 from metamori.store.read.head import (
+    NamesNow,
     as_far_as_noted,
     born_then,
     is_as_noted,
-    names_now,
     objects_at,
     present_head,
     wait_past,
@@ -136,11 +136,22 @@ class Store(Catalog):
         return inode if inode and born_then(state.pifs.get(inode), dev, ino, btime_ns, changed_ns) else 0
 
     def changed_outside(self) -> list[bytes]:
-        """Tracked paths that are not as they were when head was written."""
-        identities = self.head.identities
-        there = names_now(self.door, (each.path for each in identities))
-        return [each.path for each, (now, _) in zip(identities, there, strict=True)
-                if as_far_as_noted(each, now) != each]
+        """Tracked paths that are not as they were when head was written, and links in place of folders around some."""
+        identities, names = self.head.identities, NamesNow(self.door, self.scope_folders())
+        there = names.look(each.path for each in identities)
+        changed = [each.path for each, (now, _) in zip(identities, there, strict=True)
+                   if as_far_as_noted(each, now) != each]
+        return sorted(changed + names.links) if names.links else changed
+
+    def scope_folders(self) -> tuple[bytes, ...]:
+        """The folders that runs have tracked, as far as that is recorded and can be read."""
+        from metamori.store.read import scope
+
+        try:
+            found = scope.read(self)
+        except Damaged:                    # the next run says so
+            return ()
+        return found.folders if found else ()
 
     def left_behind(self) -> list[bytes]:
         """Paths at which head says there is something that its index does not have: a folder, say, that a restore left
@@ -236,7 +247,7 @@ class Store(Catalog):
         """
         known = self.state(self.head.index, doubtful=True)
         now = present_head(self.door, self.layout, self.head, known, self.state(index), kept, noted, touched,
-                           theirs)
+                           theirs, self.scope_folders())
         head = replace(now, newest=self.newest, undos=self.undo_log.last())
         data = files.encode_head(head, self.layout.id)
         commit.write_file(self.door, self.layout.head, data, durable)

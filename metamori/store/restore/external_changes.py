@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from metamori.store.format.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
 from metamori.store.io import xattrs
 from metamori.store.io.commit import lstat_or_none
+from metamori.store.io.os_io import umask
 from metamori.store.read.head import kept_homes
 from metamori.store.read.holders import Holders
 from metamori.store.read.store import Store
@@ -38,7 +39,7 @@ def record(store: Store, reason: str) -> int:
     have. The caller holds the lock."""
     kept_changes.give_up(store)
     holders = Holders(store)
-    paths = sorted({*holders.changed, *store.left_behind()})
+    paths = sorted({*holders.changed, *holders.around, *store.left_behind()})
     return _Present(store, reason, holders, paths).commit() if paths else 0
 
 
@@ -65,7 +66,8 @@ class _Present:
             store.add_undo(self._undo, store.newest)
         added = sum(entry.end - entry.start for entry in self._redo)
         meta = Meta(self._index, store.head.index, time.time_ns(), "", self._reason, self._run, self._process,
-                    bytes_added=added, names=names, pifs=tuple(self._pifs.values()))
+                    bytes_added=added, names=names, pifs=tuple(self._pifs.values()),
+                    initial_names=tuple(self._as_folder(path) for path in self._holders.around))
         store.commit_checkpoint(meta, Offsets(self._index, self._process, self._run, tuple(self._redo)))
         homes = kept_homes(store.door, store.layout, store.head, store.state(self._index))
         # what lies in the store stays known as what it was
@@ -93,6 +95,14 @@ class _Present:
         entry, noted = self._here.names.get(path), self._noted[path]
         is_known = entry is not None and entry.kind == "dir" and (noted.dev, noted.ino) == (found.st_dev, found.st_ino)
         return entry.inode if entry is not None and is_known else 0
+
+    def _as_folder(self, path: bytes) -> NameEntry:
+        """What a link, or a folder behind one, was at all indexes before: it is where the link leads, as a rule."""
+        found = lstat_or_none(self._store.door, os.path.join(path, b"."))
+        if found is None:
+            found = self._store.door.lstat(path)
+            return NameEntry(path, "dir", 0, stat.S_IFDIR | (0o777 & ~umask()), found.st_uid, found.st_gid)
+        return NameEntry(path, "dir", 0, found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns)
 
     def _content(self, path: bytes, found: os.stat_result) -> int:
         """Note a file and save its bytes; returns its object number, a new one for a file that head does not know."""
