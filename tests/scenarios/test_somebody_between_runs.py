@@ -274,3 +274,17 @@ def test_what_left_the_runs_by_its_last_known_name_comes_along_with_its_folder(l
     lab.restore(3)
     assert files(lab) == {"moved/of mine": first} and not lab.log()["checkpoints"][3]["lost"]
     assert [each["index"] for each in lab.log()["checkpoints"] if each["lost"]] == [1]
+
+
+def test_a_file_in_place_of_a_folder_that_no_run_made(lab: Lab) -> None:
+    (lab.work / "d/in").mkdir(parents=True)
+    lab.run(["sh", "-c", "echo 1 > d/in/f; echo 2 > d/g"])
+    (lab.work / "d").rename(lab.folder / "away")
+    (lab.work / "d").write_bytes(b"mine")
+    lab.restore(1, "--force")
+    assert files(lab) == {"d/in/f": b"1\n", "d/g": b"2\n"}
+    lab.restore(2)
+    assert files(lab) == {"d": b"mine"}
+    lab.restore(1)
+    assert files(lab) == {"d/in/f": b"1\n", "d/g": b"2\n"}
+    lab.verb("verify")

@@ -56,14 +56,14 @@ class NamesNow:
     """The same of all tracked names, and what the way there leads to. That is another thing where a symbolic link
     stands for a folder: what is seen through it has names of its own, and is not there.
 
-    scope: in these folders, those around a name that no index knows are looked at too. links: those of them that are
-    links by now; inner: those behind a link.
+    scope: in these folders, those around a name that no index knows are looked at too. replaced: those of them that are
+    links by now, or no folders at all; inner: those behind one.
     """
 
     def __init__(self, door: Door, scope: Iterable[bytes]) -> None:
         self._door, self._scope = door, tuple(os.path.join(each, b"") for each in scope)
         self._leads_away: dict[bytes, bool] = {b"/": False, b"": False}
-        self.links: list[bytes] = []
+        self.replaced: list[bytes] = []
         self.inner: list[bytes] = []
 
     def look(self, paths: Iterable[bytes]) -> Iterator[tuple[Identity, Identity]]:
@@ -77,7 +77,7 @@ class NamesNow:
             yield Identity(path, 0, 0, 0, 0, 0) if is_behind else seen, seen
 
     def _is_behind(self, folder: bytes) -> bool:
-        """Whether the way to what is in a folder leads over a link."""
+        """Whether the way to what is in a folder leads over a link, or nowhere."""
         known = self._leads_away.get(folder)
         if known is None:
             known = self._is_behind(os.path.dirname(folder))
@@ -85,8 +85,8 @@ class NamesNow:
                 self.inner.append(folder)
             elif folder.startswith(self._scope):
                 found = lstat_or_none(self._door, folder)
-                if known := found is not None and stat.S_ISLNK(found.st_mode):
-                    self.links.append(folder)
+                if known := found is not None and not stat.S_ISDIR(found.st_mode):
+                    self.replaced.append(folder)
             self._leads_away[folder] = known
         return known
 

@@ -42,10 +42,11 @@ class Holders:
     """A look at every backing file that head knows.
 
     changed: tracked paths that are not as noted, whatever it is of them, and folders around some that nobody had
-    recorded and that are links by now. known: those at which a file is that head knows, not always by that path.
-    places: of objects whose backing file has the bytes that head noted, where it is. sound: these objects; given_up: the
-    others; copies: what the store has copied of those: it counts from now on. around: folders that nobody had recorded
-    and that are such links, or behind one. behind: paths seen through a link only, and which object that is, if any;
+    recorded and that are none any more. known: those at which a file is that head knows, not always by that path.
+    places: of objects whose backing file has the bytes that head noted, where it is. sound: these objects; given_up:
+    the others; copies: what the store has copied of those: it counts from now on. around: folders that nobody had
+    recorded and that are none any more, or behind a link. behind: paths that are seen through a link only, and which
+    object that is, if any;
     moved: of objects that are found in this way alone, the path.
     """
 
@@ -87,10 +88,10 @@ class Holders:
                     self.known[identity.path] = inode
             if inode and same_bytes(then, now):
                 self.places.setdefault(inode, identity.path)
-        self.around = [path for path in names.links + names.inner if path not in here.names]
+        self.around = [path for path in names.replaced + names.inner if path not in here.names]
         self.behind.update(dict.fromkeys(names.inner, 0))
-        if names.links:
-            self.changed = sorted(self.changed + names.links)
+        if names.replaced:
+            self.changed = sorted({*self.changed, *(path for path in names.replaced if path not in here.names)})
         self.moved = {inode: path for path, inode in self.behind.items() if inode and inode not in self.places}
         self.places.update(self.moved)
         for kept in head.kept:

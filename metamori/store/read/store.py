@@ -136,12 +136,13 @@ class Store(Catalog):
         return inode if inode and born_then(state.pifs.get(inode), dev, ino, btime_ns, changed_ns) else 0
 
     def changed_outside(self) -> list[bytes]:
-        """Tracked paths that are not as they were when head was written, and links in place of folders around some."""
+        """Tracked paths that are not as they were when head was written, and what has the place of folders around."""
         identities, names = self.head.identities, NamesNow(self.door, self.scope_folders())
         there = names.look(each.path for each in identities)
         changed = [each.path for each, (now, _) in zip(identities, there, strict=True)
                    if as_far_as_noted(each, now) != each]
-        return sorted(changed + names.links) if names.links else changed
+        replaced = [path for path in names.replaced if path not in self.noted()]
+        return sorted(changed + replaced) if replaced else changed
 
     def scope_folders(self) -> tuple[bytes, ...]:
         """The folders that runs have tracked, as far as that is recorded and can be read."""

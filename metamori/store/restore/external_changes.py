@@ -97,11 +97,10 @@ class _Present:
         return entry.inode if entry is not None and is_known else 0
 
     def _as_folder(self, path: bytes) -> NameEntry:
-        """What a link, or a folder behind one, was at all indexes before: it is where the link leads, as a rule."""
+        """What was a folder that nobody had recorded, at all indexes before: it is where the link leads, as a rule."""
         found = lstat_or_none(self._store.door, os.path.join(path, b"."))
         if found is None:
-            found = self._store.door.lstat(path)
-            return NameEntry(path, "dir", 0, stat.S_IFDIR | (0o777 & ~umask()), found.st_uid, found.st_gid)
+            return NameEntry(path, "dir", 0, stat.S_IFDIR | (0o777 & ~umask()), os.geteuid(), os.getegid())
         return NameEntry(path, "dir", 0, found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns)
 
     def _content(self, path: bytes, found: os.stat_result) -> int:
