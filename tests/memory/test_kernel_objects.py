@@ -196,6 +196,22 @@ def test_signals_of_timers(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, case.native.output), done
 
 
+def test_timers_that_start_threads(tmp_path: Path) -> None:
+    """Each has its thread once, wherever it ran out: while its process stood, too."""
+    case = Memory(tmp_path, [built(tmp_path, "starts.c")])
+    assert case.start().wait(PATIENCE) == 0, case.errors()
+    assert (tmp_path / "out").read_bytes() == case.native.output
+    indexes = case.images()
+    assert len(indexes) >= 8, case.errors()
+    for index in indexes[::-1]:
+        done = case.verb("restart", str(index))
+        assert (done.returncode, done.stdout) == (0, case.native.output.partition(b"\n")[2]), (index, done)
+
+
+def test_timers_that_start_threads_are_killed(tmp_path: Path) -> None:
+    comes_back(Memory(tmp_path, [built(tmp_path, "starts.c"), "120"]), "100ms")
+
+
 def waits_for(pid: int, word: int) -> bool:
     """In a page, by a futex."""
     with suppress(OSError):

@@ -63,6 +63,7 @@ int mm_end_noted(struct noted *n, int r);
 
 /* wrap_process.c */
 void mm_other_world(unsigned long clone_flags);
+void mm_timers_in_child(void);
 
 /* wrap_exec.c */
 const char *mm_searched(const char *file, char *out, size_t room);

@@ -402,9 +402,3 @@ const struct sigevent *mm_event_in(const struct sigevent *event, struct sigevent
     real->_sigev_un._tid = real_thread_number(real->_sigev_un._tid);
     return real;
 }
-
-EXPORT int timer_create(clockid_t clock, struct sigevent *event, timer_t *timer)
-{
-    struct sigevent real;
-    return MM_NUMBERS(int, REAL(timer_create)(clock, (struct sigevent *)mm_event_in(event, &real), timer));
-}

@@ -1,8 +1,12 @@
-/* wrap_process.c - beginnings and ends of processes. */
+/* wrap_process.c - beginnings and ends of processes and threads; timers that start threads. */
 #include "calls/calls.h"
 #include "memory/engine.h"
 
+#include <gnu/libc-version.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 
 /* process/vfork.c.  The child returns first, and uses the stack from there on: the way back is kept where it cannot reach it. */
 #ifdef __x86_64__
@@ -214,3 +218,191 @@ EXPORT int vlimit(enum __vlimit_resource resource, int value)
 #define ALIAS(group, alias, name) ALIAS_##group(alias, name)
 #define ALIAS_process(alias, name) SYMBOL_ALIAS(alias, name)
 #include "libc/aliases.h"
+
+/* -- timers, and those that start threads -----------------------------------------------------------
+ * In a run with memory the latter are told to a thread of ours, which starts the program's as the C library does
+ * (memory/timer_threads.c).  For the C library they are timers of any kind: it sets, asks and deletes them. */
+
+#define STARTER_STACK (64ul << 10)
+
+static MM_PROGRAM_STATE pthread_mutex_t of_timers = PTHREAD_MUTEX_INITIALIZER;
+
+struct start { void (*function)(union sigval); union sigval value; };
+
+/* Before glibc 2.32; since then it begins with those blocked that the thread which starts it has. */
+static int unblocks(void)
+{
+    const char *minor = strchr(gnu_get_libc_version(), '.');
+    return minor && atoi(minor + 1) < 32;
+}
+
+static void *notified(void *argument)
+{
+    struct start start = *(struct start *)argument;
+    if (unblocks()) {
+        sigset_t none;
+        sigemptyset(&none);
+        pthread_sigmask(SIG_SETMASK, &none, NULL);
+    }
+    free(argument);
+    start.function(start.value);
+    return NULL;
+}
+
+/* Who deletes the timer waits: behind that it starts none. */
+static void start_due(void)
+{
+    pthread_mutex_lock(&of_timers);
+    for (struct mm_thread_timer *t = mm_starter.timer; t < mm_starter.timer + MM_TIMERS; t++)
+        while (t->used && (uint32_t)__atomic_load_n(&t->due, __ATOMIC_SEQ_CST)) {
+            pthread_t thread;
+            struct start *start = malloc(sizeof *start);
+            __atomic_sub_fetch(&t->due, 1, __ATOMIC_SEQ_CST);
+            if (start)
+                *start = (struct start){ t->function, t->value };
+            if (start && pthread_create(&thread, &t->attributes, notified, start))
+                free(start);               /* no more threads: the C library says nothing either */
+        }
+    pthread_mutex_unlock(&of_timers);
+}
+
+static void *starter(void *unused)
+{
+    mm_starter.thread = (uint64_t)__builtin_thread_pointer();
+    __atomic_store_n(&mm_starter.tid, (uint32_t)gettid(), __ATOMIC_RELEASE);
+    sys_futex_wake(&mm_starter.tid, 1);
+    for (;;) {
+        uint32_t seen = __atomic_load_n(&mm_starter.word, __ATOMIC_SEQ_CST);
+        start_due();
+        sys(SYS_futex, &mm_starter.word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, seen, NULL);
+    }
+    return unused;
+}
+
+/* 0, or an error as the C library has it. */
+static int begin_starter(void)
+{
+    pthread_attr_t small;
+    pthread_t thread;
+    sigset_t all, before;
+    if (mm_starter.tid)
+        return 0;
+    if (!mm_starter.timer) {
+        size_t size = MM_TIMERS * sizeof *mm_starter.timer;
+        void *room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (room == MAP_FAILED)
+            return EAGAIN;
+        mm_starter.timer = room;
+    }
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, STARTER_STACK);
+    sigfillset(&all);                      /* but for those of the C library, and so the engine's */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int r = pthread_create(&thread, &small, starter, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&small);
+    while (!r && !__atomic_load_n(&mm_starter.tid, __ATOMIC_ACQUIRE))
+        sys_futex_wait(&mm_starter.tid, 0, 1000000);
+    return r ? EAGAIN : 0;
+}
+
+static struct mm_thread_timer *free_timer(void)
+{
+    for (struct mm_thread_timer *t = mm_starter.timer; t < mm_starter.timer + MM_TIMERS; t++)
+        if (!t->used)
+            return t;
+    return NULL;
+}
+
+/* Before glibc 2.34 the word is the address of a note: how it tells, and the kernel's number. */
+static int number_of(timer_t timer)
+{
+    return (uintptr_t)timer <= INT32_MAX ? (int)(intptr_t)timer : ((const int *)timer)[1];
+}
+
+/* The caller's own, by its number: else it would be that of the thread that is told. */
+static clockid_t clock_by_number(clockid_t clock)
+{
+    return clock == CLOCK_THREAD_CPUTIME_ID ? (clockid_t)(~(uint32_t)sys_gettid() << 3 | 6) : clock;
+}
+
+/* What the C library takes of attributes stands in their first words, up to the stack's size. */
+#define TAKEN 40
+static int make(struct mm_thread_timer *t, clockid_t clock, const struct sigevent *event, timer_t *timer)
+{
+    uint64_t value = ((t->due >> 32) + 1) << 32 | (uint64_t)(t - mm_starter.timer);
+    struct sigevent tells = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = MM_MEMORY_SIGNAL }, real;
+    tells.sigev_value.sival_ptr = (void *)value;
+    tells._sigev_un._tid = (pid_t)mm_starter.tid;
+    pthread_attr_init(&t->attributes);
+    if (event->sigev_notify_attributes)
+        memcpy(&t->attributes, event->sigev_notify_attributes, TAKEN);
+    pthread_attr_setdetachstate(&t->attributes, PTHREAD_CREATE_DETACHED);
+    t->function = event->sigev_notify_function;
+    t->value = event->sigev_value;
+    t->left = 0;
+    __atomic_store_n(&t->due, value >> 32 << 32, __ATOMIC_SEQ_CST);
+    int r = MM_NUMBERS(int, REAL(timer_create)(clock_by_number(clock), (struct sigevent *)mm_event_in(&tells, &real),
+                                               &t->known));
+    if (r == 0) {
+        t->id = number_of(t->known);
+        t->used = 1;
+        *timer = t->known;
+    }
+    return r;
+}
+
+static int make_starting(clockid_t clock, struct sigevent *event, timer_t *timer)
+{
+    struct mm_thread_timer *t = NULL;
+    pthread_mutex_lock(&of_timers);
+    int error = begin_starter(), r = -1;
+    if (error)
+        errno = error;
+    else if ((t = free_timer()))
+        r = make(t, clock, event, timer);
+    pthread_mutex_unlock(&of_timers);
+    /* more than an image may have */
+    return error || t ? r : MM_NUMBERS(int, REAL(timer_create)(clock, event, timer));
+}
+
+EXPORT int timer_create(clockid_t clock, struct sigevent *event, timer_t *timer)
+{
+    struct sigevent real;
+    if (UNLIKELY(mm_memory_head) && event && event->sigev_notify == SIGEV_THREAD)
+        return make_starting(clock, event, timer);
+    return MM_NUMBERS(int, REAL(timer_create)(clock, (struct sigevent *)mm_event_in(event, &real), timer));
+}
+
+static struct mm_thread_timer *timer_found(timer_t timer)
+{
+    for (struct mm_thread_timer *t = mm_starter.timer; t && t < mm_starter.timer + MM_TIMERS; t++)
+        if (__atomic_load_n(&t->used, __ATOMIC_ACQUIRE) && t->known == timer)
+            return t;
+    return NULL;
+}
+
+EXPORT int timer_delete(timer_t timer)
+{
+    if (LIKELY(!mm_starter.timer) || !timer_found(timer))
+        return REAL(timer_delete)(timer);
+    pthread_mutex_lock(&of_timers);
+    int r = REAL(timer_delete)(timer);
+    struct mm_thread_timer *t = r == 0 ? timer_found(timer) : NULL;
+    if (t)
+        t->used = 0;
+    pthread_mutex_unlock(&of_timers);
+    return r;
+}
+
+/* A fork's: it has neither its parent's timers nor the thread. */
+void mm_timers_in_child(void)
+{
+    if (!mm_starter.timer)
+        return;
+    pthread_mutex_init(&of_timers, NULL);
+    mm_starter.tid = 0;
+    mm_starter.thread = 0;
+    for (struct mm_thread_timer *t = mm_starter.timer; t < mm_starter.timer + MM_TIMERS; t++)
+        t->used = 0;
+}

@@ -13,7 +13,10 @@
 #define MM_ENGINE_H
 
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <time.h>
 
 #include <sys/shm.h>
 
@@ -197,6 +200,29 @@ void mm_handler_install(void);
 void mm_handler_set(void *handler);
 void mm_late_begin(void);
 void mm_late_end(void);
+
+/* timer_threads.c */
+/* A timer of the program's that starts a thread each time.  due: its number above, below how often it has run out with no thread yet. */
+struct mm_thread_timer {
+    uint64_t due;
+    uint64_t left;                     /* ns, when the thread that is told came to stand */
+    int id;                            /* the kernel's */
+    int used;
+    timer_t known;                     /* the C library's */
+    void (*function)(union sigval);
+    union sigval value;
+    pthread_attr_t attributes;
+};
+extern struct mm_starter {
+    uint32_t word;                     /* futex: changes with each that runs out */
+    uint32_t tid;                      /* of the thread that is told, as the program would know it; 0: there is none */
+    uint64_t thread;                   /* the same */
+    uint64_t since, saved;             /* when it came to stand, and when timers were asked for an image */
+    struct mm_thread_timer *timer;     /* MM_TIMERS of them */
+} mm_starter;
+void mm_timer_came(uint64_t value);
+void mm_timers_stand(void);
+int mm_ran_out_since(const struct mm_timer *of);
 
 /* waits.c */
 void mm_wait_again(void *context);

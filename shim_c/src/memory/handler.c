@@ -17,6 +17,7 @@ static void park(void *argument)
     struct mm_engine *e = ENGINE;
     uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
     mm_note_thread(argument);
+    mm_timers_stand();
     __atomic_add_fetch(&e->parked, 1, __ATOMIC_RELEASE);
     while (stop & 1 && __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE) == stop)
         sys_futex_wait(&e->stop, stop, 1000000);
@@ -150,6 +151,10 @@ void mm_late_end(void)
 static void on_signal(int number, siginfo_t *info, void *context)
 {
     uint64_t value = (uint64_t)info->si_value.sival_ptr;
+    if (info->si_code == SI_TIMER) {
+        mm_timer_came(value);
+        return;
+    }
     if (info->si_code != SI_QUEUE || (value != MM_MEMORY_ASK && value >> 32 != MM_MEMORY_STOP)) {
         if (theirs.handler > 1)
             ((void (*)(int, siginfo_t *, void *))theirs.handler)(number, info, context);

@@ -27,6 +27,8 @@ static int timers(struct mm_memory_image *image)
     struct mm_engine *e = ENGINE;
     char *text = e->maps;
     image->timers = 0;
+    mm_timers_stand();                     /* if the leader is the one that is told */
+    mm_starter.saved = own_now();
     long fd = sys_openat(AT_FDCWD, "/proc/self/timers", O_RDONLY | O_CLOEXEC, 0), n = 0, r;
     if (fd < 0)
         return 0;
@@ -223,6 +225,11 @@ static void timer_back(const struct mm_timer *t, int given, uint32_t (*real)(uin
         sys(SYS_timer_delete, id);
     if (r < 0 || id != t->id || sys(SYS_timer_settime, id, 0, &t->interval_s, 0) < 0)
         mm_cannot_come_back("a timer that it had cannot be made again", "");
+    union queued_info info;
+    own_fill(&info, 0, sizeof info);
+    info.queued = (struct queued){ .number = t->signal, .code = SI_TIMER, .sender = (uint32_t)id, .value = { t->signal_value } };
+    if (t->signal == MM_MEMORY_SIGNAL && event.thread && mm_ran_out_since(t))
+        sys(SYS_rt_tgsigqueueinfo, sys_getpid(), event.thread, t->signal, &info);
 }
 
 /* When all threads are there; real: the number of one, 0: it is not. */
@@ -235,13 +242,14 @@ void mm_timers_back(const struct mm_memory_image *image, uint32_t (*real)(uint32
         sys(SYS_prctl, IDS_GIVEN, 0, 0, 0, 0);
 }
 
-/* Has it a timer that the C library makes threads for?  Whoever starts them waits for our signal and cannot be parked. */
+/* Has it a timer that the C library itself makes threads for?  Whoever starts them waits for our signal and cannot be parked. */
 int mm_starts_threads(void)
 {
     struct mm_memory_image *image = &ENGINE->image;
     timers(image);
     for (uint64_t i = 0; i < image->timers; i++)
-        if (ENGINE->timer[i].notify == SIGEV_THREAD_ID && ENGINE->timer[i].signal == MM_MEMORY_SIGNAL)
+        if (ENGINE->timer[i].notify == SIGEV_THREAD_ID && ENGINE->timer[i].signal == MM_MEMORY_SIGNAL
+            && (uint32_t)ENGINE->timer[i].thread != mm_starter.tid)
             return 1;
     return 0;
 }

@@ -127,6 +127,7 @@ static void in_child(void)
     if (mm_active || mm_forking)
         mm_after_fork();
     mm_memory_in_child();
+    mm_timers_in_child();
 }
 
 /* Without METAMORI_STORE the store is .metamori in the folder where the first process starts. */
