@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -284,3 +285,36 @@ def test_times_that_cannot_be_read(options: list[str], lab: Lab, tmp_path: Path,
         said.append(run(where, [compiled("bad_times")], how, HERE))
     assert said[0] == said[1]
     assert b"EFAULT" in said[1] and b"faults" in said[1]
+
+
+SAYS_CREATE = """
+import os
+for name in ("shut", "theirs", "sticky/in"):
+    try:
+        os.close(os.open(name, os.O_CREAT | (os.O_RDONLY if name == "shut" else os.O_WRONLY)))
+        print("opened")
+    except OSError as e:
+        print(e.errno)
+"""
+
+
+@pytest.mark.parametrize("options", MODES, ids=IDS)
+def test_what_is_there_is_opened_as_asked(open_labs: list[Lab], options: list[str]) -> None:
+    """A folder is EISDIR to O_CREAT before it is forbidden; and the kernel hears O_CREAT for somebody else's file:
+    fs.protected_regular and fs.protected_fifos look at nothing else."""
+    lab = open_labs[1]
+    if os.geteuid() or not shutil.which("strace"):
+        pytest.skip("only root can make another's files, and strace shows the calls")
+    prepared(lab, NOBODY)
+    (lab.work / "shut").mkdir(mode=0)
+    (lab.work / "theirs").chmod(0o666)
+    (lab.work / "sticky" / "in").chmod(0o666)
+    trace = ["strace", "-f", "-qq", "-o", "trace", "-e", "trace=open,openat,openat2"]
+    command = [*trace, "/usr/bin/python3", "-c", SAYS_CREATE]
+    told = [run(lab, command, how, AS_NOBODY) for how in (None, options)]
+    assert told[0] == told[1]
+    assert told[1].split()[0] == str(errno.EISDIR).encode()
+    for name in ("theirs", "sticky/in"):
+        calls = [line for line in (lab.work / "trace").read_text().splitlines() if f'"{name}"' in line]
+        opened = [line for line in calls if "= -1" not in line]
+        assert opened and all("O_CREAT" in line for line in opened), opened

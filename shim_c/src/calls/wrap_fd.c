@@ -198,15 +198,22 @@ static inline __attribute__((always_inline)) int open_once(int dir, const char *
     if ((flags & O_DIRECTORY) || !mm_names_a_file(path))
         return opened_by_libc(dir, path, flags, mode, how);
     if (!(flags & O_EXCL)) {
-        int saved = errno, fd = opened_by_libc(dir, path, flags & ~(O_CREAT | O_TRUNC), mode, how);
+        int saved = errno, follow = flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0;
         struct stat st;
-        if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISDIR(st.st_mode)) {   /* O_CREAT never opens a folder */
-            sys_close(fd);
+        int fd = how ? 0 : (int)sys(SYS_newfstatat, dir, path, &st, follow);
+        if (!how && fd == 0 && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))    /* a folder is EISDIR; fs.protected_fifos */
             return opened_by_libc(dir, path, flags, mode, how);
+        /* Somebody else's file in a sticky folder: the kernel may refuse (fs.protected_regular) who says O_CREAT. */
+        if (how || (fd == 0 && st.st_uid == sys(SYS_geteuid)) || (fd < 0 && fd != -ENOENT)) {
+            fd = opened_by_libc(dir, path, flags & ~(O_CREAT | O_TRUNC), mode, how);
+            if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+                sys_close(fd);
+                return opened_by_libc(dir, path, flags, mode, how);
+            }
+            if (fd >= 0 || (errno != ENOENT && errno != ENOTDIR))    /* a link to "file/" is EISDIR to who makes one */
+                return noted_by(fd, flags, mode, 0, NULL, dir, path);
+            errno = saved;
         }
-        if (fd >= 0 || (errno != ENOENT && errno != ENOTDIR))    /* a link to "file/" is EISDIR to who makes one */
-            return noted_by(fd, flags, mode, 0, NULL, dir, path);
-        errno = saved;
     }
     enter();
     int fd = create_new(dir, path, flags, mode, how);
