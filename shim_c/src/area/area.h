@@ -39,6 +39,7 @@ void mm_deliver(void);
 
 static inline void mm_deliver_if_free(void)
 {
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);       /* what said that they wait is taken back before it is looked whether one does */
     if (UNLIKELY(mm_deferred) && !mm_depth && !mm_holding)
         mm_deliver();
 }
@@ -66,7 +67,6 @@ void mm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* context.c */
 int mm_same_namespace(struct mm_area *area);
 extern int mm_ready;
-extern const char *mm_single_threaded; /* the C library's own word, which older ones do not have */
 
 /* guard.c */
 void mm_enter_wait(int on_file);
@@ -87,6 +87,33 @@ static inline void enter_as(int on_file)
 }
 static inline void enter(void) { enter_as(0); }
 
+/* Whether nothing else of this process can begin or end a call meanwhile: no other thread, nor a handler that does not wait for
+ * this thread's call, nor an image of its memory.  Then no locked instruction is needed to count it. */
+extern const char *mm_single_threaded; /* the C library's own word, which older ones do not have */
+extern int mm_cloned;                  /* by hand: the C library may not know of all threads */
+extern struct mm_header *mm_memory_head;
+static inline int mm_alone(void) { return *mm_single_threaded && !(mm_cloned | mm_unwrapped_handlers) && !mm_memory_head; }
+
+/* enter_as(1) of one that is alone and takes a file's lock next: that lock's instruction stands between the count and the look for a
+ * freeze (mm_unfrozen).  Until then a checkpoint may be under way: nothing but the lock is changed.  The file is open here, so that
+ * its slot is no other file's, whatever the checkpoint does. */
+static inline void mm_enter_alone(void)
+{
+    MM_ASSERT(mm_depth > 0 || !mm_locks_held(MM_LOCK_NAME, MM_LOCK_LIMITS));
+    if (mm_depth++ == 0) {
+        MM_ASSERT(!(mm_self->calls & MM_RENUMBERING));
+        mm_self->calls++;
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    }
+}
+/* Behind the lock.  0: it is left, and then the call waits outside. */
+static inline int mm_unfrozen(void)
+{
+    sys_barrier_behind_lock();
+    MM_ASSERT(mm_self->calls & ~MM_RENUMBERING);   /* whoever freezes now waits for this call */
+    return LIKELY(!__atomic_load_n(&mm_area->head->freeze, __ATOMIC_RELAXED)) || mm_depth > 1;
+}
+
 static inline void leave(void)
 {
     MM_ASSERT(mm_depth > 0);
@@ -94,6 +121,19 @@ static inline void leave(void)
         __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_RELEASE);
         mm_deliver_if_free();
     }
+}
+/* The same; it is looked again whether the thread is alone: a handler of what its own instruction raised may have begun others. */
+static inline void mm_leave_alone(void)
+{
+    if (UNLIKELY(mm_depth > 1) || !LIKELY(mm_alone())) {
+        leave();
+        return;
+    }
+    sys_barrier_before_store();
+    mm_self->calls--;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    mm_depth = 0;                      /* behind it, so that handlers wait */
+    mm_deliver_if_free();
 }
 
 /* What was stored into a mapped file before a sync is in a checkpoint that holds anything stored after it: to stores of
@@ -112,7 +152,6 @@ extern uint32_t mm_streams_lock;
 extern uint32_t mm_noted_lock;
 int mm_stranger(void);
 extern int mm_memory_shared;
-extern int mm_cloned;                  /* by hand: the C library may not know of all threads */
 extern int mm_in_vfork;                /* a child of vfork: it has no runtime */
 extern int mm_top_fd;
 

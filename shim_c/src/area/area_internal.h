@@ -143,6 +143,22 @@ int mm_frame_write_back(struct mm_area *a, uint32_t frame, int buffer);
 void mm_frame_free(struct mm_area *a, uint32_t frame);
 
 /* table.c */
+#define MM_FAN 512
+#define MM_INDEX(block, level) ((block) >> (9 * (level)) & (MM_FAN - 1))
+#define MM_TABLE_LIMIT (1ull << 27)
+/* What a block table says of a block. */
+static inline uint64_t mm_table_walk(struct mm_area *a, const uint32_t *from, uint64_t block)
+{
+    uint64_t entry = __atomic_load_n(from, __ATOMIC_ACQUIRE);
+    if (block >= MM_TABLE_LIMIT)
+        return 0;
+    for (int level = 2; level >= 0 && entry; level--) {
+        if (level == 2)
+            MM_STOP("table.walk");
+        entry = __atomic_load_n(&((uint64_t *)mm_page(a, (uint32_t)entry))[MM_INDEX(block, level)], __ATOMIC_ACQUIRE);
+    }
+    return entry;
+}
 int mm_table_next(struct mm_area *a, struct mm_pif *p, uint64_t from, struct mm_range *run);
 void mm_table_empty(struct mm_area *a, struct mm_pif *p);
 void mm_table_free(struct mm_area *a, struct mm_pif *p);

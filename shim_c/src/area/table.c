@@ -12,24 +12,12 @@
 #define _GNU_SOURCE
 #include "area/area_internal.h"
 
-#define FAN 512
-#define INDEX(block, level) ((block) >> (9 * (level)) & (FAN - 1))
-#define LIMIT (1ull << 27)
+#define FAN MM_FAN
+#define INDEX MM_INDEX
+#define LIMIT MM_TABLE_LIMIT
 
 static uint64_t *level_at(struct mm_area *a, uint64_t entry) { return mm_page(a, (uint32_t)entry); }
-
-static uint64_t get(struct mm_area *a, const uint32_t *from, uint64_t block)
-{
-    uint32_t root = __atomic_load_n(from, __ATOMIC_ACQUIRE);
-    if (!root || block >= LIMIT)
-        return 0;
-    MM_STOP("table.walk");
-    uint64_t mid = __atomic_load_n(&level_at(a, root)[INDEX(block, 2)], __ATOMIC_ACQUIRE);
-    if (!mid)
-        return 0;
-    uint64_t leaf = __atomic_load_n(&level_at(a, mid)[INDEX(block, 1)], __ATOMIC_ACQUIRE);
-    return leaf ? __atomic_load_n(&level_at(a, leaf)[INDEX(block, 0)], __ATOMIC_ACQUIRE) : 0;
-}
+static uint64_t get(struct mm_area *a, const uint32_t *from, uint64_t block) { return mm_table_walk(a, from, block); }
 
 static uint64_t *step_down(struct mm_area *a, uint64_t *entry)
 {

@@ -92,6 +92,14 @@ static inline uint64_t sys_quartz_ns(void)                     /* no time servic
     clock_gettime(CLOCK_MONOTONIC_RAW, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
+/* On x86 a locked instruction is a barrier for all of memory, and stores are seen in their order. */
+#if defined(__x86_64__)
+static inline void sys_barrier_behind_lock(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+static inline void sys_barrier_before_store(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+#else
+static inline void sys_barrier_behind_lock(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void sys_barrier_before_store(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
+#endif
 static inline uint64_t sys_mask_all(void)
 {
     uint64_t all = ~0ull, old = 0;

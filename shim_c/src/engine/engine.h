@@ -51,6 +51,16 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
 /* file_size.c */
 long mm_size(struct mm_pif *p, int fd);
 void mm_stamp_begins(int fd, int64_t seconds);
+/* locked: the file's time is now */
+static inline void mm_stamp(struct mm_pif *p, int fd)
+{
+    struct timespec t;
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    clock_gettime(CLOCK_REALTIME_COARSE, &t);
+    if (UNLIKELY(!p->mtime_ns))
+        mm_stamp_begins(fd, t.tv_sec);
+    p->mtime_ns = t.tv_sec * 1000000000 + (p->flags & MM_SECONDS ? 0 : t.tv_nsec);
+}
 
 /* truncate.c */
 long mm_truncate(uint32_t slot, int fd, uint64_t length);
@@ -68,9 +78,6 @@ long mm_seek(uint32_t slot, int fd, off_t at, int whence);
 /* position.c */
 void mm_give_position(int fd);
 void mm_give_position_held(int fd);
-
-/* read_write.c */
-void mm_stamp(struct mm_pif *p, int fd);
 
 /* compact.c */
 uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count);

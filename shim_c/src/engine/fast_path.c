@@ -14,7 +14,8 @@ static inline int ordinary(const struct mm_fit *f, const void *bytes, size_t cou
 {
     return count - 1 < MM_TRANSFER && (uintptr_t)bytes < USERS && (f->attributes & O_ACCMODE) != wrong_access
         && (f->attributes & O_ACCMODE) != O_ACCMODE
-        && !(f->attributes & (O_APPEND | O_DIRECT | O_DSYNC)) && (at >= 0 || f->owned) && mm_no_limit();
+        && !(f->attributes & (O_APPEND | O_DIRECT | O_DSYNC)) && (at >= 0 || f->owned) && mm_no_limit()
+        && !mm_unwrapped_handlers;
 }
 
 /* Is the descriptor still this file's, is its position ours, and may its bytes be redirected? */
@@ -25,18 +26,57 @@ static inline int still(const struct mm_seen *seen, int fd, off_t at)
         && LIKELY(!mm_area->head->outsiders) && (at >= 0 || LIKELY(seen->f->owned));
 }
 
+/* hold() and release() in a call: the program's handlers wait already (wrap_signal.c). */
+static inline void hold_within(struct mm_pif *p)
+{
+    if (UNLIKELY(mm_lock(&p->lock, MM_LOCK_FILE)))
+        __atomic_fetch_or(&p->flags, MM_BROKEN_OFF, __ATOMIC_RELAXED);
+    if (UNLIKELY(!mm_no_limit()))
+        mm_lift_limit(0);
+}
+static inline void release_within(struct mm_pif *p)
+{
+    if (UNLIKELY(__atomic_load_n(&mm_lifted[MM_SIZE_LIMIT], __ATOMIC_RELAXED)))
+        mm_lift_limit(1);
+    MM_ASSERT(mm_depth > 0);
+    mm_unlock(&p->lock);
+}
+
+/* The call begins, with the file's lock.  0: it does not, and nothing is locked: the descriptor is not this file's any more, or a
+ * checkpoint was under way. */
+static inline __attribute__((always_inline)) int begin_plainly(const struct mm_seen *seen, int fd)
+{
+    int alone = mm_alone();
+    if (LIKELY(alone))
+        mm_enter_alone();
+    else
+        enter_as(1);
+    MM_STOP("data.counted");
+    if (LIKELY(mm_still(seen, fd))) {
+        hold_within(seen->p);
+        MM_ASSERT(!alone || (seen->p->flags & MM_USED));
+        if (!alone || LIKELY(mm_unfrozen()))
+            return 1;
+        release_within(seen->p);
+        mm_enter_wait(1);
+    }
+    leave();
+    return 0;
+}
+
 /* A place in the AML cache. */
 struct spot { struct mm_frame *frame; uint32_t inside; };
 
 /* The bytes [at, at + count) if they lie in a frame, and where in it; else NULL.  from_block: table entries
  * below it will not do.  size: what the file is known to have, or may come to have. */
-static inline char *in_memory(struct mm_pif *p, uint64_t at, size_t count, uint64_t size, uint64_t from_block, struct spot *spot)
+static inline __attribute__((always_inline)) char *in_memory(struct mm_pif *p, uint64_t at, size_t count, uint64_t size,
+                                                             uint64_t from_block, struct spot *spot)
 {
     MM_ASSERT(mm_locked_by_me(&p->lock));
     uint64_t inside = at % MM_BLOCK;
     if (at + count > size || inside + count > MM_BLOCK)
         return NULL;
-    uint64_t entry = mm_table_get(mm_area, p, at / MM_BLOCK);
+    uint64_t entry = mm_table_walk(mm_area, &p->root, at / MM_BLOCK);
     uint32_t number = entry && entry >= from_block ? mm_frame_of(mm_area, entry / (MM_CHUNK / MM_BLOCK)) : 0;
     if (!number)
         return NULL;
@@ -85,12 +125,9 @@ HOT long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, si
         return NOT_HERE;
     pthread_testcancel();
     MM_STOP("data.looked");
-    enter_as(1);
-    if (!mm_still(seen, fd)) {
-        leave();
+    if (!begin_plainly(seen, fd))
         return NOT_HERE;
-    }
-    uint64_t mask = hold(p), place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
+    uint64_t place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
     long r = NOT_HERE;
     if (still(seen, fd, at) && place + count <= FAR) {
         uint64_t room = p->flags & MM_VIRTUAL ? FAR : mm_known_size(p);   /* the size is ours: it may grow */
@@ -109,13 +146,13 @@ HOT long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, si
         if (r > 0 && at < 0)
             f->position += r;
     }
-    release(p, mask);
+    release_within(p);
     if (UNLIKELY(r < 0) && r != NOT_HERE) {
         r = result(r);
-        leave();
+        mm_leave_alone();
         return mm_make_room() ? NOT_HERE : r;
     }
-    leave();
+    mm_leave_alone();
     return r;
 }
 
@@ -129,12 +166,9 @@ HOT long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t coun
         return NOT_HERE;
     pthread_testcancel();
     MM_STOP("data.looked");
-    enter_as(1);
-    if (!mm_still(seen, fd)) {
-        leave();
+    if (!begin_plainly(seen, fd))
         return NOT_HERE;
-    }
-    uint64_t mask = hold(p), place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
+    uint64_t place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
     long r = NOT_HERE;
     if (still(seen, fd, at) && place + count <= FAR) {
         const char *from = in_memory(p, place, count, mm_known_size(p), 0, &spot);
@@ -150,7 +184,7 @@ HOT long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t coun
         if (r > 0 && at < 0)
             f->position += r;
     }
-    release(p, mask);
-    leave();
+    release_within(p);
+    mm_leave_alone();
     return r == NOT_HERE ? r : result(r);
 }

@@ -28,16 +28,6 @@ void mm_make_virtual(struct mm_pif *p, uint64_t size)
     __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
 }
 
-void mm_stamp(struct mm_pif *p, int fd)
-{
-    struct timespec t;
-    MM_ASSERT(mm_locked_by_me(&p->lock));
-    clock_gettime(CLOCK_REALTIME_COARSE, &t);
-    if (UNLIKELY(!p->mtime_ns))
-        mm_stamp_begins(fd, t.tv_sec);
-    p->mtime_ns = t.tv_sec * 1000000000 + (p->flags & MM_SECONDS ? 0 : t.tv_nsec);
-}
-
 static long read_zeros(char *to, size_t count)
 {
     return sys_pread(mm_buffer_fd, to, count < MM_BLOCK ? count : MM_BLOCK, 0);

@@ -1,0 +1,97 @@
+"""Calls of a process with one thread are counted without a locked instruction (mm_enter_alone in area/area.h)."""
+
+from __future__ import annotations
+
+import select
+import threading
+from pathlib import Path
+
+import pytest
+from lab import PATIENCE, Lab, Session, wait_until
+from stops import Stops
+
+from metamori.runtime.area.run_area import Area
+
+FUTEX = "202"
+
+
+@pytest.fixture
+def stops(lab: Lab) -> Stops:
+    stops = Stops(lab.folder / "stops")
+    lab.env.update(stops.env)
+    return stops
+
+
+def begun(lab: Lab, threads: int) -> Session:
+    """The driver with `f` open, whose first bytes are redirected and lie in memory."""
+    (lab.work / "f").write_bytes(b"old" * 10_000)
+    driver = lab.start()
+    driver.program()
+    driver.must(["open f rw", "checkpoint", "pwrite 3 100 0 1", *(f"thread {n}" for n in range(threads))])
+    return driver
+
+
+def begins(driver: Session, line: str) -> None:
+    """Whose answer is read later."""
+    assert driver.process.stdin
+    driver.process.stdin.write(line.encode() + b"\n")
+    driver.process.stdin.flush()
+
+
+def answered(driver: Session) -> bool:
+    return bool(select.select([driver.process.stdout], [], [], 0)[0])
+
+
+def waits(driver: Session) -> bool:
+    return (Path("/proc") / str(driver.pid) / "syscall").read_text().split()[0] == FUTEX
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+@pytest.mark.parametrize("call", ["pwrite 3 100 0 2", "pread 3 100 0"])
+def test_a_call_that_finds_the_run_frozen_waits(lab: Lab, stops: Stops, call: str, threads: int) -> None:
+    """It had seen a file with redirected blocks before; nothing is written or read before the thaw."""
+    driver = begun(lab, threads)
+    area = Area(str(lab.store))
+    process = area.process(next(area.processes()))
+    stops.arm("data.looked")
+    begins(driver, call)
+    stops.wait("data.looked")
+    with area.session_lock(PATIENCE), area.frozen():
+        stops.go("data.looked")
+        wait_until(lambda: answered(driver) or waits(driver), "the call waits, or is done")
+        assert not answered(driver)
+        wait_until(lambda: process.calls == 0, "it is not under way")
+        assert area.head.lock == 0
+    assert driver._line().startswith("100")
+    driver.must(["checkpoint"])
+    assert process.calls == 0
+    assert driver.end() == 0
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_call_that_is_counted_is_waited_for(lab: Lab, stops: Stops, threads: int) -> None:
+    driver = begun(lab, threads)
+    area = Area(str(lab.store))
+    process = area.process(next(area.processes()))
+    stops.arm("data.counted")
+    begins(driver, "pwrite 3 100 0 2")
+    stops.wait("data.counted")
+    assert process.calls == 1
+    frozen, over = threading.Event(), threading.Event()
+
+    def freeze() -> None:
+        with area.session_lock(PATIENCE), area.frozen():
+            frozen.set()
+            over.wait(PATIENCE)
+
+    other = threading.Thread(target=freeze)
+    other.start()
+    wait_until(lambda: area.head.freeze != 0, "somebody freezes the run")
+    assert not frozen.is_set()
+    stops.go("data.counted")
+    assert frozen.wait(PATIENCE)
+    assert process.calls == 0
+    over.set()
+    other.join()
+    assert driver._line().startswith("100")
+    assert driver.end() == 0
