@@ -75,15 +75,15 @@ def lab(tmp_path: Path) -> Iterator[Laboratory]:
 
 def test_a_scope_that_is_none(lab: Laboratory) -> None:
     with lab.store() as store:
-        scope.write(store, scope.EVERYTHING)
+        scope.write(store.door, store.layout, scope.EVERYTHING)
         path = lab.folder / "scope"
         text = path.read_bytes()
         for damaged in (text.replace(b"track", b"trakc"), text[:-1], b"", b"metamori scope 2\n"):
             path.write_bytes(damaged)
             with pytest.raises(Damaged, match="scope is not the scope of a store"):
-                scope.read(store)
+                scope.read(store.door, store.layout)
         path.write_bytes(text)
-        assert scope.read(store) == scope.EVERYTHING
+        assert scope.read(store.door, store.layout) == scope.EVERYTHING
 
 
 # -- records ---------------------------------------------------------------------------------------

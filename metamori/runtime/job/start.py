@@ -154,7 +154,7 @@ def _give_up(begun: Begun) -> None:
 
 def _place(store: Store, config: Config, host: str) -> Place:
     """MetamoriError."""
-    scope = recorded.read(store) or recorded.Scope()
+    scope = recorded.read(store.door, store.layout) or recorded.Scope()
     tracked = (os.path.realpath(os.fsencode(each)) for each in config.track)
     return places.look(store, host, dict.fromkeys((os.getcwdb(), *tracked, *scope.folders)))
 
@@ -236,10 +236,10 @@ def _bring_disk(path: str, place: Place) -> None:
 
 def _note_scope(store: Store) -> None:
     """As any run does, for those that come after the job."""
-    before = recorded.read(store)
+    before = recorded.read(store.door, store.layout)
     scope = (before or recorded.Scope()).plus([] if before and before.is_everything else [os.getcwdb()], ())
     if scope != before:
-        recorded.write(store, scope)
+        recorded.write(store.door, store.layout, scope)
 
 
 def _own_store(store: Store, name: str, place: Place) -> tuple[Store, str]:
@@ -261,9 +261,9 @@ def _own_store(store: Store, name: str, place: Place) -> tuple[Store, str]:
     except MetamoriError:
         node.close()
         raise
-    scope = recorded.read(store)
+    scope = recorded.read(store.door, store.layout)
     if scope is not None:
-        recorded.write(node, scope)
+        recorded.write(node.door, node.layout, scope)
     number = _take_run_number(store)
     node.number_runs_from(number)
     return node, taken

@@ -15,7 +15,7 @@ from metamori.store.read.store import Store
 
 def begin(store: Store, area: Area, config: Config, folder: bytes, is_first: bool) -> None:
     """Before the run has processes. is_first: no run has been in the store, which so has nothing to go on with."""
-    before = recorded.read(store)
+    before = recorded.read(store.door, store.layout)
     scope = before or (Scope() if is_first else EVERYTHING)
     if config.memory:
         scope = EVERYTHING.plus((), scope.patterns)    # a process that comes back finds every file of its own
@@ -27,7 +27,7 @@ def begin(store: Store, area: Area, config: Config, folder: bytes, is_first: boo
         scope = EVERYTHING.plus((), scope.patterns)
     rules.install(area, scope)
     if scope != before:
-        recorded.write(store, scope)
+        recorded.write(store.door, store.layout, scope)
 
 
 def _folder(start: bytes, given: bytes) -> bytes:

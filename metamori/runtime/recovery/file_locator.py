@@ -63,7 +63,7 @@ class Remains:
     def __init__(self, store: Store, base: Base, state: State, looked: dict[bytes, os.stat_result | None],
                  arrived: dict[int, bytes], began_ns: int, not_here: Callable[[bytes], bool]) -> None:
         self._store, self._state, self._not_here = store, state, not_here
-        self._rules = scope.rules(read_scope(store) or EVERYTHING, os.environb)
+        self._rules = scope.rules(read_scope(store.door, store.layout) or EVERYTHING, os.environb)
         self.head = SimpleNamespace(run=base.run, flags=base.flags, next_object=store.next_object())
         self.files: dict[int, Found] = {}
         self._pifs: list[SimpleNamespace] = [SimpleNamespace()]

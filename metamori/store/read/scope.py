@@ -14,8 +14,8 @@ from zlib import crc32
 from metamori.errors import Damaged
 from metamori.store.format.layout import Layout
 from metamori.store.io import commit
+from metamori.store.io.os_io import Door
 from metamori.store.read.create import surroundings
-from metamori.store.read.store import Store
 from metamori.tables.record import record
 
 _HEAD = b"metamori scope 1"
@@ -50,10 +50,10 @@ class Scope:
 EVERYTHING = Scope((b"/",))
 
 
-def read(store: Store) -> Scope | None:
+def read(door: Door, layout: Layout) -> Scope | None:
     """None: nothing is recorded, as in stores of earlier versions."""
     try:
-        text = commit.read_file(store.door, store.layout.scope)
+        text = commit.read_file(door, layout.scope)
     except FileNotFoundError:
         return None
     lines = text[:-_CRC_BYTES].split(b"\n")
@@ -63,23 +63,23 @@ def read(store: Store) -> Scope | None:
     for line in lines[1:-1]:
         words = [_plain(word) for word in line.split(b"\t")]
         if words[0] == b"track" and len(words) == 2:
-            folders.append(_placed(store.layout, words[1]))
+            folders.append(_placed(layout, words[1]))
         elif words[0] == b"exclude" and len(words) == 3:
-            patterns.append(Pattern(_placed(store.layout, words[1]), words[2]))
+            patterns.append(Pattern(_placed(layout, words[1]), words[2]))
         else:
             lines = [b""]
     if lines[0] != _HEAD:
-        raise Damaged(f"{os.fsdecode(store.layout.scope)} is not the scope of a store")
+        raise Damaged(f"{os.fsdecode(layout.scope)} is not the scope of a store")
     return Scope(tuple(folders), tuple(patterns))
 
 
-def write(store: Store, scope: Scope) -> None:
+def write(door: Door, layout: Layout, scope: Scope) -> None:
     lines = [_HEAD]
-    lines += [b"track\t" + _quoted(_near(store.layout, each)) for each in scope.folders]
-    lines += [b"exclude\t%b\t%b" % (_quoted(_near(store.layout, each.folder)), _quoted(each.text))
+    lines += [b"track\t" + _quoted(_near(layout, each)) for each in scope.folders]
+    lines += [b"exclude\t%b\t%b" % (_quoted(_near(layout, each.folder)), _quoted(each.text))
               for each in scope.patterns]
     text = b"\n".join(lines) + b"\n"
-    commit.write_file(store.door, store.layout.scope, text + _crc(text))
+    commit.write_file(door, layout.scope, text + _crc(text))
 
 
 def _crc(text: bytes) -> bytes:

@@ -20,7 +20,7 @@ from metamori.store.format.records import Head, Identity, KeptHome, Meta, Number
 from metamori.store.io import commit
 from metamori.store.io.os_io import REAL, Door
 from metamori.store.io.owner import require_own
-from metamori.store.read import create, invalidated
+from metamori.store.read import create, invalidated, scope
 from metamori.store.read.catalog import STATES, Catalog
 from metamori.store.read.checksums import Checked, signed_ranges
 from metamori.store.read.head import (
@@ -146,10 +146,8 @@ class Store(Catalog):
 
     def scope_folders(self) -> tuple[bytes, ...]:
         """The folders that runs have tracked, as far as that is recorded and can be read."""
-        from metamori.store.read import scope
-
         try:
-            found = scope.read(self)
+            found = scope.read(self.door, self.layout)
         except Damaged:                    # the next run says so
             return ()
         return found.folders if found else ()

@@ -80,7 +80,7 @@ def _nbytes(store: Store) -> int:
 
 
 def _scope(store: Store, _: Report) -> Iterator[str]:
-    scope.read(store)                      # Damaged says it all
+    scope.read(store.door, store.layout)   # Damaged says it all
     yield from ()
 
 

@@ -326,19 +326,6 @@ EXPORT int closedir(DIR *folder)
     return r;
 }
 
-/* It comes back in a child, whose standard descriptors are /dev/null by then. */
-EXPORT int daemon(int keep_folder, int keep_standard)
-{
-    int r = REAL(daemon)(keep_folder, keep_standard);
-    if (r == 0 && active()) {
-        enter();
-        for (int fd = 0; fd < 3; fd++)
-            mm_replaced_unseen(fd);
-        leave();
-    }
-    return r;
-}
-
 /* Closes by number pass over our own descriptors. */
 EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
