@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import zlib
 from typing import Any
 
@@ -78,6 +77,8 @@ def read_note(door: Door, path: bytes) -> dict[str, Any]:
 
 def copy(store: bytes, to: bytes) -> None:
     """Of one of the job's runs; durable, for soon it is the only one. MetamoriError."""
+    import subprocess
+
     for words in (("cp", "-a", "--sparse=always", store, to), ("sync", "-f", to)):
         done = subprocess.run(words, capture_output=True, check=False)
         if done.returncode:
