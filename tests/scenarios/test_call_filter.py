@@ -14,7 +14,7 @@ from lab import Lab, wait_until
 from test_static_programs import BUSYBOX, is_static
 
 SOURCE = Path(__file__).resolve().parents[2] / "shim_c/src/process/call_filter.c"
-PTRACE_ATTACH, PTRACE_DETACH, PTRACE_SECCOMP_GET_FILTER = 16, 17, 0x420C
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_SECCOMP_GET_FILTER = 17, 0x4206, 0x4207, 0x420C
 LOAD, EQUAL, NOT_LESS, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, SHOWN, WRITES = 0x7FFF0000, 0x7FC00000, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[os.uname().machine]
@@ -26,9 +26,10 @@ def filter_of(pid: int) -> Code:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p]
     libc.ptrace.restype = ctypes.c_long
-    if libc.ptrace(PTRACE_ATTACH, pid, 0, None) < 0:
+    if libc.ptrace(PTRACE_SEIZE, pid, 0, None) < 0:
         pytest.skip("no ptrace")
     try:
+        libc.ptrace(PTRACE_INTERRUPT, pid, 0, None)        # no SIGSTOP, which might come after the end of an execve
         os.waitpid(pid, 0x40000000)
         length = libc.ptrace(PTRACE_SECCOMP_GET_FILTER, pid, 0, None)
         if length < 0:
