@@ -83,8 +83,6 @@ def _live(store: Store) -> dict[str, Any]:
 
 def _job(store: Store) -> dict[str, Any]:
     """Of the runs of a job that are on this machine; empty when none is alive."""
-    from metamori.runtime.job import folder
-
     names = [name for name in folder.names(store) if folder.is_alive(store, name)]
     if not names:
         return {}

@@ -87,7 +87,10 @@ def test_nobody_counts(tmp_path: Path) -> None:
     store.lock()
     other = Store.open(store.path)
     assert "a job is alive" in " ".join(other.unfinished())
-    assert folder.job_of(store.path + "/nodes/x") == store.path
+    part = store.path + "/nodes/x"
+    assert folder.job_of(part) == part, "there is no such run"
+    Store.create_or_open(part).close()
+    assert folder.job_of(part) == store.path
 
 
 def test_a_note_of_what_was_folded_that_was_only_begun(lab: Lab) -> None:

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from lab import wait_until
 
 from metamori._area import ffi, lib
 from metamori.runtime.memory.proc_look import Looks, ProcLook
@@ -23,6 +24,8 @@ LONG = "x" * 100_000                       # an environment that the usual room 
 def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
     started = [subprocess.Popen(["sleep", "1000"], env={"NUMBER": str(i), "LONG": LONG if i % 7 == 3 else ""})
                for i in range(40)]
+    for each in started:
+        wait_until(lambda call=Path(f"/proc/{each.pid}/wchan"): "nanosleep" in call.read_text(), "all sleep")
     yield started
     for each in started:
         each.kill()

@@ -236,8 +236,6 @@ EXPORT int vlimit(enum __vlimit_resource resource, int value)
  * In a run with memory the latter are told to a thread of ours, which starts the program's as the C library does
  * (memory/timer_threads.c).  For the C library they are timers of any kind: it sets, asks and deletes them. */
 
-#define STARTER_STACK (64ul << 10)
-
 static MM_PROGRAM_STATE pthread_mutex_t of_timers = PTHREAD_MUTEX_INITIALIZER;
 
 struct start { void (*function)(union sigval); union sigval value; };
@@ -252,11 +250,9 @@ static int unblocks(void)
 static void *notified(void *argument)
 {
     struct start start = *(struct start *)argument;
-    if (unblocks()) {
-        sigset_t none;
-        sigemptyset(&none);
-        pthread_sigmask(SIG_SETMASK, &none, NULL);
-    }
+    uint64_t none = 0;
+    if (unblocks())
+        sys(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, 8);
     free(argument);
     start.function(start.value);
     return NULL;
@@ -295,9 +291,8 @@ static void *starter(void *unused)
 /* 0, or an error as the C library has it. */
 static int begin_starter(void)
 {
-    pthread_attr_t small;
     pthread_t thread;
-    sigset_t all, before;
+    uint64_t but_the_library_s = ~(3ull << (MM_MEMORY_SIGNAL - 1)), before;     /* the engine's is among those */
     if (mm_starter.tid)
         return 0;
     if (!mm_starter.timer) {
@@ -307,13 +302,9 @@ static int begin_starter(void)
             return EAGAIN;
         mm_starter.timer = room;
     }
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, STARTER_STACK);
-    sigfillset(&all);                      /* but for those of the C library, and so the engine's */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int r = pthread_create(&thread, &small, starter, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&small);
+    sys(SYS_rt_sigprocmask, SIG_SETMASK, &but_the_library_s, &before, 8);
+    int r = pthread_create(&thread, NULL, starter, NULL);
+    sys(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, 8);
     while (!r && !__atomic_load_n(&mm_starter.tid, __ATOMIC_ACQUIRE))
         sys_futex_wait(&mm_starter.tid, 0, 1000000);
     return r ? EAGAIN : 0;
