@@ -101,8 +101,7 @@ def run(folder: Path, *words: str, well: bool = True) -> subprocess.CompletedPro
 
 
 def processes(name: str, folder: Path) -> list[int]:
-    """Pids of the job's own processes: those with this program, if one is asked for, and working folder. One that is
-    about to end has no program any more, and still its files and their locks."""
+    """Pids of the job's own processes: those with this program, if one is asked for, and working folder."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -112,6 +111,14 @@ def processes(name: str, folder: Path) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def _has_ended(pid: int) -> bool:
+    """One that is about to end has no program and no folder any more, and still its files and their locks."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
 
 
 def killed(folder: Path, words: list[str], name: str, ready, whole: bool = True,  # type: ignore[no-untyped-def]
@@ -128,7 +135,7 @@ def killed(folder: Path, words: list[str], name: str, ready, whole: bool = True,
                 assert time.monotonic() < limit, (folder / "out.killed").read_text()[-3000:]
                 time.sleep(0.01)
             assert job.poll() is None, (folder / "out.killed").read_text()[-3000:]
-            own = processes(name, folder)
+            all_of_it, own = processes("", folder), processes(name, folder)
             for pid in ([job.pid] if whole else []) + (processes("mpirun", folder) + processes("mpiexec", folder)
                                                        + processes("orterun", folder) if whole else []) + own:
                 _kill(pid)
@@ -138,7 +145,8 @@ def killed(folder: Path, words: list[str], name: str, ready, whole: bool = True,
             for pid in processes(name, folder):
                 _kill(pid)
     limit = time.monotonic() + LIMIT
-    while left := processes("", folder):   # helpers and supervisors too: until they have ended the run is alive
+    # helpers and supervisors too: until they have ended the run is alive
+    while left := processes("", folder) + [pid for pid in all_of_it if not _has_ended(pid)]:
         assert time.monotonic() < limit, f"still there: {left}"
         time.sleep(0.02)
 
