@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import select
+import signal
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
+from conftest import Compile
 from lab import PATIENCE, Lab, Session, wait_until
 from stops import Stops
 
@@ -95,3 +99,48 @@ def test_a_call_that_is_counted_is_waited_for(lab: Lab, stops: Stops, threads: i
     other.join()
     assert driver._line().startswith("100")
     assert driver.end() == 0
+
+
+def test_a_handler_begins_a_thread_before_the_call_is_counted(lab: Lab, stops: Stops, compiled: Compile) -> None:
+    """It waits for the call: of two counts, one with no locked instruction, one would be lost."""
+    (lab.work / "f").write_bytes(b"old" * 10_000)
+    words = [*lab.argv("run"), "--", str(compiled("begun_amid"))]
+    with subprocess.Popen(words, cwd=lab.work, env=lab.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdin and program.stdout
+        pid = int(program.stdout.readline())
+        stops.arm("data.alone")
+        program.stdin.write(b"\n")
+        program.stdin.flush()
+        stops.wait("data.alone")
+        os.kill(pid, signal.SIGUSR1)
+        stops.go("data.alone")
+        assert program.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_call_has_the_lock_while_the_run_is_frozen(lab: Lab, stops: Stops, killed: bool) -> None:
+    """Between lock and look it has changed nothing; who freezes waits for the lock, or takes it over."""
+    driver = begun(lab, 0)
+    area = Area(str(lab.store))
+    process = area.process(next(area.processes()))
+    stops.arm("data.looked")
+    begins(driver, "pwrite 3 100 0 2")
+    stops.wait("data.looked")
+    with area.session_lock(PATIENCE), area.frozen():
+        stops.arm("data.locked")
+        stops.go("data.looked")
+        stops.wait("data.locked")
+        assert process.calls == 1
+        if killed:
+            os.kill(driver.pid, signal.SIGKILL)
+        else:
+            stops.go("data.locked")
+            wait_until(lambda: process.calls == 0, "it is not under way")
+    if killed:
+        assert driver.end() != 0
+        lab.restore(1)
+        assert (lab.work / "f").read_bytes() == b"old" * 10_000
+    else:
+        assert driver._line().startswith("100")
+        driver.must(["checkpoint"])
+        assert driver.end() == 0

@@ -94,17 +94,27 @@ extern int mm_cloned;                  /* by hand: the C library may not know of
 extern struct mm_header *mm_memory_head;
 static inline int mm_alone(void) { return *mm_single_threaded && !(mm_cloned | mm_unwrapped_handlers) && !mm_memory_head; }
 
-/* enter_as(1) of one that is alone and takes a file's lock next: that lock's instruction stands between the count and the look for a
- * freeze (mm_unfrozen).  Until then a checkpoint may be under way: nothing but the lock is changed.  The file is open here, so that
- * its slot is no other file's, whatever the checkpoint does. */
-static inline void mm_enter_alone(void)
+/* enter_as(1) of one that takes a file's lock next; 1: it is alone, and that lock's instruction stands between the count and the look
+ * for a freeze (mm_unfrozen).  Until then a checkpoint may be under way: nothing but the lock is changed.  The file is open here, so
+ * that its slot is no other file's, whatever the checkpoint does.  Handlers wait before it is looked: one might begin a thread. */
+static inline int mm_enter_alone(void)
 {
     MM_ASSERT(mm_depth > 0 || !mm_locks_held(MM_LOCK_NAME, MM_LOCK_LIMITS));
-    if (mm_depth++ == 0) {
+    mm_depth++;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (UNLIKELY(!mm_alone())) {
+        mm_depth--;
+        enter_as(1);
+        return 0;
+    }
+    MM_STOP("data.alone");
+    MM_ASSERT(mm_alone());
+    if (mm_depth == 1) {
         MM_ASSERT(!(mm_self->calls & MM_RENUMBERING));
         mm_self->calls++;
         __atomic_signal_fence(__ATOMIC_SEQ_CST);
     }
+    return 1;
 }
 /* Behind the lock.  0: it is left, and then the call waits outside. */
 static inline int mm_unfrozen(void)

@@ -46,14 +46,11 @@ static inline void release_within(struct mm_pif *p)
  * checkpoint was under way. */
 static inline __attribute__((always_inline)) int begin_plainly(const struct mm_seen *seen, int fd)
 {
-    int alone = mm_alone();
-    if (LIKELY(alone))
-        mm_enter_alone();
-    else
-        enter_as(1);
+    int alone = mm_enter_alone();
     MM_STOP("data.counted");
     if (LIKELY(mm_still(seen, fd))) {
         hold_within(seen->p);
+        MM_STOP("data.locked");
         MM_ASSERT(!alone || (seen->p->flags & MM_USED));
         if (!alone || LIKELY(mm_unfrozen()))
             return 1;
