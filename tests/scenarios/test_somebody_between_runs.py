@@ -3,8 +3,10 @@ writes to what a run removed by a name that is not tracked. No index loses a byt
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -288,3 +290,20 @@ def test_a_file_in_place_of_a_folder_that_no_run_made(lab: Lab) -> None:
     lab.restore(1)
     assert files(lab) == {"d/in/f": b"1\n", "d/g": b"2\n"}
     lab.verb("verify")
+
+
+def test_two_names_of_a_socket_stay_whatever_they_are_to_be(lab: Lab) -> None:
+    """A socket cannot be made anew: it stays the one that its server listens at."""
+    server = socket.socket(socket.AF_UNIX)
+    with contextlib.chdir(lab.work):
+        server.bind("one")
+    with server:
+        server.listen()
+        lab.run(["chmod", "700", "one"])
+        (lab.work / "two").hardlink_to(lab.work / "one")
+        lab.run(["chmod", "750", "two"])
+        lab.restore(0)
+        numbers = {(lab.work / name).lstat().st_ino for name in ("one", "two")}
+        assert len(numbers) == 1
+        with contextlib.chdir(lab.work), socket.socket(socket.AF_UNIX) as client:
+            client.connect("one")

@@ -62,7 +62,7 @@ class NamesNow:
 
     def __init__(self, door: Door, scope: Iterable[bytes]) -> None:
         self._door, self._scope = door, tuple(os.path.join(each, b"") for each in scope)
-        self._leads_away: dict[bytes, bool] = {b"/": False, b"": False}
+        self._leads_away: dict[bytes, bool] = {b"": False}
         self.replaced: list[bytes] = []
         self.inner: list[bytes] = []
 
@@ -71,24 +71,31 @@ class NamesNow:
         for path in paths:
             found = lstat_or_none(self._door, path)
             seen = _identity(path, found)
-            is_behind = self._is_behind(os.path.dirname(path))
+            is_behind = self._is_behind(_folder_of(path))
             if found is not None and not stat.S_ISREG(found.st_mode):
                 self._leads_away[path] = is_behind or stat.S_ISLNK(found.st_mode)
             yield Identity(path, 0, 0, 0, 0, 0) if is_behind else seen, seen
 
     def _is_behind(self, folder: bytes) -> bool:
         """Whether the way to what is in a folder leads over a link, or nowhere."""
-        known = self._leads_away.get(folder)
-        if known is None:
-            known = self._is_behind(os.path.dirname(folder))
+        unknown = []
+        while (known := self._leads_away.get(folder)) is None:
+            unknown.append(folder)
+            folder = _folder_of(folder)
+        for each in reversed(unknown):
             if known:
-                self.inner.append(folder)
-            elif folder.startswith(self._scope):
-                found = lstat_or_none(self._door, folder)
+                self.inner.append(each)
+            elif each.startswith(self._scope):
+                found = lstat_or_none(self._door, each)
                 if known := found is not None and not stat.S_ISDIR(found.st_mode):
-                    self.replaced.append(folder)
-            self._leads_away[folder] = known
+                    self.replaced.append(each)
+            self._leads_away[each] = known
         return known
+
+
+def _folder_of(path: bytes) -> bytes:
+    """Asked of every name: `dirname` takes longer."""
+    return path[:path.rfind(b"/")]
 
 
 def same_bytes(one: Identity, other: Identity) -> bool:

@@ -140,6 +140,7 @@ class NamesPlan:
     def _compare(self) -> None:
         """Split what is here into what is in place (or is carried there) and what has to leave."""
         gone: set[bytes] = set()
+        self._several: dict[tuple[int, int], list[NameEntry]] | None = None   # `_wanted_of`, once it is asked
         for entry in self._here.existing():
             if entry.kind == "dir" and entry.path in self._moved:
                 self._in_place[self._moved[entry.path][0]] = entry
@@ -154,15 +155,27 @@ class NamesPlan:
                 gone.add(entry.path)
 
     def _parts(self, entry: NameEntry, target: bytes) -> bool:
-        """Whether a symbolic link, fifo or device has another name by now, and is to be unlike that one."""
-        if entry.kind in ("file", "dir") or _attributes(entry) == _attributes(self._there.names[target]):
+        """Whether a symbolic link or fifo has another name by now, and is to be unlike that one. What cannot be made
+        anew, a socket or, for most, a device, stays as it is."""
+        wanted = self._there.names[target]
+        if entry.kind not in ("symlink", "fifo") or _attributes(entry) == _attributes(wanted):
             return False
         found = lstat_or_none(self._door, entry.path)
         return found is not None and found.st_nlink > 1 and any(
-            _same(other, wanted := self._there.names.get(self._carried(other.path), _NOTHING))
-            and _attributes(wanted) != _attributes(self._there.names[target])
-            and (now := lstat_or_none(self._door, other.path)) is not None and os.path.samestat(now, found)
-            for other in self._here.existing() if other.kind == entry.kind)
+            _attributes(other) != _attributes(wanted) for other in self._wanted_of((found.st_dev, found.st_ino)))
+
+    def _wanted_of(self, identity: tuple[int, int]) -> Iterable[NameEntry]:
+        """What the names of one symbolic link or fifo are to be, of those that may stay where they are."""
+        if self._several is None:
+            self._several = {}
+            for entry in self._here.existing():
+                wanted = self._there.names.get(self._carried(entry.path))
+                if entry.kind not in ("symlink", "fifo") or wanted is None or not _same(entry, wanted):
+                    continue
+                found = lstat_or_none(self._door, entry.path)
+                if found is not None and found.st_nlink > 1:
+                    self._several.setdefault((found.st_dev, found.st_ino), []).append(wanted)
+        return self._several.get(identity, ())
 
     def _parents_in_place(self, path: bytes) -> Iterable[bytes]:
         """The folders around a path, up to the first that moves and takes it along."""
@@ -410,7 +423,7 @@ def xattr_ops(here: State, there: State) -> Iterator[XattrOp]:
         # what had no name here may have been given some since; what is made anew inherits its folder's default ACL;
         # another folder, one made anew too, does not have what is said of the one at its path now; and what was copied
         # with its store by `tar` or `rsync -aH` has none
-        if known is None or not _same(known, entry) or known.xattrs != want.xattrs or (want.xattrs and (
-                (entry.kind in ("fifo", "other") and _attributes(known) != _attributes(entry))
-                or xattrs.read(entry.path) != want.xattrs)):
+        if known is None or not _same(known, entry) or known.xattrs != want.xattrs or (
+                entry.kind == "fifo" and _attributes(known) != _attributes(entry)) or (
+                want.xattrs and xattrs.read(entry.path) != want.xattrs):
             yield XattrOp(entry.path, want.xattrs)
