@@ -292,6 +292,18 @@ def test_a_file_in_place_of_a_folder_that_no_run_made(lab: Lab) -> None:
     lab.verb("verify")
 
 
+def test_a_folder_that_comes_back_has_its_attributes(lab: Lab) -> None:
+    (lab.work / "d/in").mkdir(parents=True)
+    for name in ("d", "d/in"):
+        os.setxattr(lab.work / name, "user.of", name.encode())
+    lab.run(["sh", "-c", "echo 1 > d/in/f"])
+    (lab.work / "d").rename(lab.folder / "away")
+    (lab.work / "d").symlink_to(lab.folder / "away")
+    lab.restore(1, "--force")
+    assert not (lab.work / "d").is_symlink()
+    assert [os.getxattr(lab.work / name, "user.of") for name in ("d", "d/in")] == [b"d", b"d/in"]
+
+
 def test_two_names_of_a_socket_stay_whatever_they_are_to_be(lab: Lab) -> None:
     """A socket cannot be made anew: it stays the one that its server listens at."""
     server = socket.socket(socket.AF_UNIX)

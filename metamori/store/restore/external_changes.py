@@ -98,10 +98,12 @@ class _Present:
 
     def _as_folder(self, path: bytes) -> NameEntry:
         """What was a folder that nobody had recorded, at all indexes before: it is where the link leads, as a rule."""
-        found = lstat_or_none(self._store.door, os.path.join(path, b"."))
+        there = os.path.join(path, b".")
+        found = lstat_or_none(self._store.door, there)
         if found is None:
             return NameEntry(path, "dir", 0, stat.S_IFDIR | (0o777 & ~umask()), os.geteuid(), os.getegid())
-        return NameEntry(path, "dir", 0, found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns)
+        return NameEntry(path, "dir", 0, found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, b"",
+                         xattrs.read(there))
 
     def _content(self, path: bytes, found: os.stat_result) -> int:
         """Note a file and save its bytes; returns its object number, a new one for a file that head does not know."""
