@@ -5,6 +5,7 @@ The call then changes what no checkpoint would have known of. Played by stop poi
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -20,16 +21,16 @@ def stops(lab: Lab, tmp_path: Path) -> Stops:
     return stops
 
 
-def played(lab: Lab, stops: Stops, call: str, meanwhile: list[str]) -> str:
+def played(lab: Lab, stops: Stops, call: str, meanwhile: list[str], point: str = "names.found") -> str:
     """What the call answered, which was held when it had found its name. Then all is as it was before the run."""
     before = picture(lab.work)
     driver = lab.start()
     driver.must(["thread 0"])
-    stops.arm("names.found")
+    stops.arm(point)
     driver.ask(f"begin 0 {call}")
-    stops.wait("names.found")
+    stops.wait(point)
     driver.must(meanwhile)
-    stops.go("names.found")
+    stops.go(point)
     answer = driver.ask("await 0")
     assert driver.end() == 0
     assert difference(picture(lab.work), before)
@@ -43,6 +44,25 @@ def test_a_file_becomes_a_link(lab: Lab, stops: Stops) -> None:
     for name in "ft":
         (lab.work / name).write_text(name)
     assert played(lab, stops, "chmod f 600", ["unlink f", "symlink t f"]) == "0"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "their pipe", "folder", "their file"])
+def test_what_is_opened_becomes_a_file(lab: Lab, stops: Stops, kind: str) -> None:
+    """The call heard O_CREAT and O_TRUNC together where it had found no file: the kernel emptied what was there by then."""
+    (lab.work / "f").write_text("f")
+    if kind == "folder":
+        (lab.work / "p").mkdir()
+    elif kind == "their file":
+        (lab.work / "p").write_text("p")
+    else:
+        os.mkfifo(lab.work / "p")
+    if kind.startswith("their"):
+        if os.geteuid():
+            pytest.skip("only root can make another's")
+        os.chown(lab.work / "p", 65534, 65534)
+    gone = "rmdir p" if kind == "folder" else "unlink p"
+    fd = played(lab, stops, "open p rw,creat,trunc", [gone, "rename f p"], "open.looked")
+    assert int(fd) >= 0
 
 
 def test_a_link_leads_to_another_one(lab: Lab, stops: Stops) -> None:

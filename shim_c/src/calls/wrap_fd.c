@@ -171,7 +171,13 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
         return r;
     /* another was first, or a dangling link leads to the new file */
     return held ? create_through(dir, path, name, flags, mode, how)
-                : noted(opened(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL);
+                : noted_by(opened(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL, dir, path);
+}
+
+/* What hears O_CREAT although it is no file: by the time it is opened it may be one, whose bytes an index needs. */
+static int opened_as_asked(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
+{
+    return noted_by(opened_by_libc(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL, dir, path);
 }
 
 static inline __attribute__((always_inline)) int open_once(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
@@ -201,14 +207,16 @@ static inline __attribute__((always_inline)) int open_once(int dir, const char *
         int saved = errno, follow = flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0;
         struct stat st;
         int fd = how ? 0 : (int)sys(SYS_newfstatat, dir, path, &st, follow);
-        if (!how && fd == 0 && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))    /* a folder is EISDIR; fs.protected_fifos */
-            return opened_by_libc(dir, path, flags, mode, how);
+        int ours = !how && fd == 0 && st.st_uid == sys(SYS_geteuid);
+        MM_STOP("open.looked");
+        if (!how && fd == 0 && (S_ISDIR(st.st_mode) || (!ours && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))))
+            return opened_as_asked(dir, path, flags, mode, how);    /* a folder is EISDIR; fs.protected_fifos */
         /* Somebody else's file in a sticky folder: the kernel may refuse (fs.protected_regular) who says O_CREAT. */
-        if (how || (fd == 0 && st.st_uid == sys(SYS_geteuid)) || (fd < 0 && fd != -ENOENT)) {
+        if (how || ours || (fd < 0 && fd != -ENOENT)) {
             fd = opened_by_libc(dir, path, flags & ~(O_CREAT | O_TRUNC), mode, how);
             if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISDIR(st.st_mode)) {
                 sys_close(fd);
-                return opened_by_libc(dir, path, flags, mode, how);
+                return opened_as_asked(dir, path, flags, mode, how);
             }
             if (fd >= 0 || (errno != ENOENT && errno != ENOTDIR))    /* a link to "file/" is EISDIR to who makes one */
                 return noted_by(fd, flags, mode, 0, NULL, dir, path);
