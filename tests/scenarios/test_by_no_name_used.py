@@ -47,6 +47,43 @@ def test_by_no_name_that_this_run_has_used(
     lab.verb("verify")
 
 
+WRITTEN = {
+    "before, by the inner name": "os.truncate('used', 30000); os.rename('used', '../out/used')",
+    "by the outer name": "os.rename('used', '../out/used'); os.truncate('../out/used', 30000)",
+    "beside the run": "os.rename('used', '../out/used'); subprocess.run(['env', '-u', 'LD_PRELOAD', 'METAMORI_DISABLE=1', "
+                      "'truncate', '-s', '30000', '../out/used'])",
+}
+LEFT = """
+import metamori, os, subprocess
+{}
+metamori.checkpoint()
+{}
+os.unlink("other")
+metamori.checkpoint()
+os.truncate("../out/used", 39000)
+"""
+
+
+@pytest.mark.parametrize("then", ["", "os.truncate('../out/used', 20000)"], ids=["", "and again"])
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])
+@pytest.mark.parametrize("how", WRITTEN)
+def test_written_to_and_moved_out(lab: Lab, how: str, options: list[str], then: str) -> None:
+    """What the checkpoint did not find had the size that it had before the run, and was restored so."""
+    del lab.env["METAMORI_TRACK"]
+    (lab.folder / "out").mkdir()
+    data = os.urandom(70000)
+    (lab.work / "used").write_bytes(data)
+    os.link(lab.work / "used", lab.work / "other")
+    done = lab.run([sys.executable, "-c", LEFT.format(WRITTEN[how], then)], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    first, second = {"used": data, "other": data}, {"other": data[:30000]}
+    for index, want in (0, first), (1, second), (2, {}), (1, second):
+        lab.restore(index)
+        have = {each.name: each.read_bytes() for each in lab.work.iterdir() if each.name in ("used", "other")}
+        assert have == want, index
+    lab.verb("verify")
+
+
 RUNS_BY_ANOTHER_NAME = """
 import os, subprocess
 os.link("program", "other")

@@ -51,8 +51,12 @@ void mm_left_scope(const char *path)
 {
     struct statx st;
     uint32_t slot = looked_at(path, &st) == 1 ? mm_pif_of(&st) : 0;
-    if (slot && st.stx_nlink - ((mm_pif_at(mm_area, slot)->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT) <= 1)
+    if (!slot)
+        return;
+    if (st.stx_nlink - ((mm_pif_at(mm_area, slot)->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT) <= 1)
         mm_left_for_good(slot);
+    else
+        mm_keep_left(slot, path);
 }
 
 /* One that comes back while somebody has it open, or in the run that it left in: no index that there is needs anything of it. */

@@ -71,6 +71,27 @@ void mm_keep_nameless(uint32_t slot, int fd)
     mm_pif_let_names_go(p, held);
 }
 
+/* A file that has left the scope by one name and may have others in it that no run has used; path: where it is.  It may be
+ * written to out there: until one of them is used the store's link says what checkpoints have of it. */
+void mm_keep_left(uint32_t slot, const char *path)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    SCRATCH(kept);
+    struct stat st;
+    int held = mm_pif_hold_names(p);
+    if (!p->created && !(p->flags & (MM_KEPT | MM_NAMELESS)) && !(mm_area->head->flags & MM_JOB)) {
+        mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
+        sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+        int linked = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0) == 0;
+        if (linked && sys(SYS_newfstatat, AT_FDCWD, kept, &st, AT_SYMLINK_NOFOLLOW) == 0
+            && st.st_dev == p->dev && st.st_ino == p->ino)
+            is_kept(p, 0, 0);
+        else if (linked)               /* another file by now */
+            sys(SYS_unlinkat, AT_FDCWD, kept, 0);
+    }
+    mm_pif_let_names_go(p, held);
+}
+
 /* The store has a copy of a file that has lost a name, and cannot say what happens to it by the names that are left: its bytes
  * are in place, and stay there while somebody has it open. */
 static void stays_by_others(uint32_t slot, struct mm_pif *p, const char *path, struct statx *st)
