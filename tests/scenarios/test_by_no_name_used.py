@@ -50,8 +50,8 @@ def test_by_no_name_that_this_run_has_used(
 WRITTEN = {
     "before, by the inner name": "os.truncate('used', 30000); os.rename('used', '../out/used')",
     "by the outer name": "os.rename('used', '../out/used'); os.truncate('../out/used', 30000)",
-    "beside the run": "os.rename('used', '../out/used'); subprocess.run(['env', '-u', 'LD_PRELOAD', 'METAMORI_DISABLE=1', "
-                      "'truncate', '-s', '30000', '../out/used'])",
+    "beside the run": "os.rename('used', '../out/used'); "
+                      "subprocess.run(['env', '-u', 'LD_PRELOAD', 'METAMORI_DISABLE=1', 'truncate', '-s', '30000', '../out/used'])",
 }
 LEFT = """
 import metamori, os, subprocess

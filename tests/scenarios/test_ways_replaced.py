@@ -48,7 +48,7 @@ def test_a_file_becomes_a_link(lab: Lab, stops: Stops) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "their pipe", "folder", "their file"])
 def test_what_is_opened_becomes_a_file(lab: Lab, stops: Stops, kind: str) -> None:
-    """The call heard O_CREAT and O_TRUNC together where it had found no file: the kernel emptied what was there by then."""
+    """O_CREAT and O_TRUNC reached the kernel where no file had been found: what was there by then was emptied."""
     (lab.work / "f").write_text("f")
     if kind == "folder":
         (lab.work / "p").mkdir()
