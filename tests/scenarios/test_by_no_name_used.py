@@ -51,7 +51,8 @@ WRITTEN = {
     "before, by the inner name": "os.truncate('used', 30000); os.rename('used', '../out/used')",
     "by the outer name": "os.rename('used', '../out/used'); os.truncate('../out/used', 30000)",
     "beside the run": "os.rename('used', '../out/used'); "
-                      "subprocess.run(['env', '-u', 'LD_PRELOAD', 'METAMORI_DISABLE=1', 'truncate', '-s', '30000', '../out/used'])",
+                      "subprocess.run(['env', '-u', 'LD_PRELOAD', 'METAMORI_DISABLE=1', 'truncate', "
+                      "'-s', '30000', '../out/used'])",
 }
 LEFT = """
 import metamori, os, subprocess
