@@ -174,7 +174,7 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
                 : noted_by(opened(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL, dir, path);
 }
 
-/* What hears O_CREAT although it is no file: by the time it is opened it may be one, whose bytes an index needs. */
+/* Without O_TRUNC: what is opened may be a file by then, whose bytes an index needs. */
 static int opened_as_asked(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
 {
     return noted_by(opened_by_libc(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL, dir, path);
@@ -183,12 +183,12 @@ static int opened_as_asked(int dir, const char *path, int flags, mode_t mode, co
 static inline __attribute__((always_inline)) int open_once(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
 {
     int writes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC));
+    int follow = flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0;
+    struct stat st;
     if (!(writes ? following() : active()) || (flags & O_PATH))
         return opened_by_libc(dir, path, flags, mode, how);
     pthread_testcancel();
     if ((flags & (O_ACCMODE | O_TRUNC | O_DIRECTORY)) == (O_RDONLY | O_TRUNC)) {   /* Linux truncates */
-        int follow = flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0;
-        struct stat st;
         if (sys(SYS_newfstatat, dir, path, &st, follow) == 0
             && (!S_ISREG(st.st_mode) || sys(SYS_faccessat2, dir, path, W_OK, AT_EACCESS | follow) < 0))
             return opened_by_libc(dir, path, flags, mode, how);   /* it means nothing there; or the kernel refuses it */
@@ -200,13 +200,11 @@ static inline __attribute__((always_inline)) int open_once(int dir, const char *
         return fd;
     }
     if (!(flags & O_CREAT))
-        return noted_by(opened_by_libc(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL, dir, path);
+        return opened_as_asked(dir, path, flags, mode, how);
     if ((flags & O_DIRECTORY) || !mm_names_a_file(path))
         return opened_by_libc(dir, path, flags, mode, how);
     if (!(flags & O_EXCL)) {
-        int saved = errno, follow = flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0;
-        struct stat st;
-        int fd = how ? 0 : (int)sys(SYS_newfstatat, dir, path, &st, follow);
+        int saved = errno, fd = how ? 0 : (int)sys(SYS_newfstatat, dir, path, &st, follow);
         int ours = !how && fd == 0 && st.st_uid == sys(SYS_geteuid);
         MM_STOP("open.looked");
         if (!how && fd == 0 && (S_ISDIR(st.st_mode) || (!ours && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))))
