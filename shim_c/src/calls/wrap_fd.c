@@ -200,7 +200,7 @@ static inline __attribute__((always_inline)) int open_once(int dir, const char *
         return fd;
     }
     if (!(flags & O_CREAT))
-        return opened_as_asked(dir, path, flags, mode, how);
+        return noted_by(opened_by_libc(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL, dir, path);
     if ((flags & O_DIRECTORY) || !mm_names_a_file(path))
         return opened_by_libc(dir, path, flags, mode, how);
     if (!(flags & O_EXCL)) {
