@@ -96,7 +96,8 @@ static inline int mm_alone(void) { return *mm_single_threaded && !(mm_cloned | m
 
 /* enter_as(1) of one that takes a file's lock next; 1: it is alone, and that lock's instruction stands between the count and the look
  * for a freeze (mm_unfrozen).  Until then a checkpoint may be under way: nothing but the lock is changed, and what says
- * that its owner died.  The file is open here, so that its slot is no other file's, whatever the checkpoint does.  Handlers wait before it is looked: one might begin a thread. */
+ * that its owner died.  The file is open here, so that its slot is no other file's, whatever the checkpoint does.
+ * Handlers wait before it is looked: one might begin a thread. */
 static inline int mm_enter_alone(void)
 {
     MM_ASSERT(mm_depth > 0 || !mm_locks_held(MM_LOCK_NAME, MM_LOCK_LIMITS));
