@@ -115,7 +115,7 @@ def test_a_file_that_shrinks_while_it_is_saved(lab: Lab, tmp_path: Path) -> None
     """By another process: the rest is lost, and said to be; it was a loop without end."""
     from types import SimpleNamespace
 
-    from metamori.runtime.rollback.rollback import _Rollback
+    from metamori.runtime.rollback.file_back import FileBack
 
     file, buffer = tmp_path / "file", tmp_path / "buffer"
     file.write_bytes(b"x" * 5000)
@@ -128,9 +128,9 @@ def test_a_file_that_shrinks_while_it_is_saved(lab: Lab, tmp_path: Path) -> None
     one = SimpleNamespace(
         area=SimpleNamespace(take_blocks=lambda count: 1), store=store, run_number=1, inode=8,
         session=SimpleNamespace(durable=False, will_write_records=lambda: None))
-    one._save = lambda *words: _Rollback._save(one, *words)
+    one._save = lambda *words: FileBack._save(one, *words)
     with file.open("rb") as opened:
-        _Rollback._keep(one, opened.fileno(), [(1000, 9000), (6000, 7000)])  # type: ignore[arg-type]
+        FileBack._keep(one, opened.fileno(), [(1000, 9000), (6000, 7000)])  # type: ignore[arg-type]
     assert [tuple(each) for each in recorded] == [
         (8, 1000, 5000, 1, 4096, 4000), (8, 5000, 9000, 0, 0, 0), (8, 6000, 7000, 0, 0, 0)]
     assert buffer.read_bytes()[4096:8096] == b"x" * 4000
