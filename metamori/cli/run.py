@@ -159,21 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
         from metamori.runtime.job import start as job
 
         job.require_possible(arguments)
-    on_signal = arguments.on_signal or ("USR1" if arguments.requeue else None)
-    config = Config.make({
-        "store": arguments.store, "mode": arguments.mode, "isolate": arguments.isolate,
-        "memory": arguments.memory, "job": arguments.job, "outside": arguments.outside, "strict": arguments.strict,
-        "cache_size": parse_size(arguments.cache_size) if arguments.cache_size else None,
-        "track": tuple(arguments.track) if arguments.track else None,
-        "exclude": tuple(arguments.exclude) if arguments.exclude else None,
-        "every": parse_duration(arguments.every) if arguments.every else None,
-        "on_signal": signal_number(on_signal) if on_signal else None,
-        "on_term": arguments.on_term == "checkpoint", "requeue": arguments.requeue,
-        "on_checkpoint": arguments.on_checkpoint, "resume_at": arguments.resume_at,
-        "keep_last": parse_count(arguments.keep_last) if arguments.keep_last else None,
-        "max_bytes": parse_size(arguments.max_bytes) if arguments.max_bytes else None,
-        "durability": arguments.durability,
-    })
+    config = _asked(arguments)
     resumes = arguments.resume or was_restarted
     try:
         path = os.path.abspath(config.store)
@@ -199,6 +185,25 @@ def run(arguments: argparse.Namespace) -> int:
     except MetamoriError as error:
         child_loop.say(str(error))
         return RUN_FAILED
+
+
+def _asked(arguments: argparse.Namespace) -> Config:
+    """Options, over what the environment and the configuration file say."""
+    on_signal = arguments.on_signal or ("USR1" if arguments.requeue else None)
+    return Config.make({
+        "store": arguments.store, "mode": arguments.mode, "isolate": arguments.isolate,
+        "memory": arguments.memory, "job": arguments.job, "outside": arguments.outside, "strict": arguments.strict,
+        "cache_size": parse_size(arguments.cache_size) if arguments.cache_size else None,
+        "track": tuple(arguments.track) if arguments.track else None,
+        "exclude": tuple(arguments.exclude) if arguments.exclude else None,
+        "every": parse_duration(arguments.every) if arguments.every else None,
+        "on_signal": signal_number(on_signal) if on_signal else None,
+        "on_term": arguments.on_term == "checkpoint", "requeue": arguments.requeue,
+        "on_checkpoint": arguments.on_checkpoint, "resume_at": arguments.resume_at,
+        "keep_last": parse_count(arguments.keep_last) if arguments.keep_last else None,
+        "max_bytes": parse_size(arguments.max_bytes) if arguments.max_bytes else None,
+        "durability": arguments.durability,
+    })
 
 
 OURS = ("LD_PRELOAD", "METAMORI_STORE", "METAMORI_SUPERVISED", "METAMORI_PYTHON", "METAMORI_LIBPYTHON",

@@ -44,20 +44,7 @@ def begin_area(
 
     launch: how its command is started, where that is known.
     """
-    said = ""
-    if any(commit.exists(store.door, path) for path in store.layout.unfinished):
-        said = _complete(store)
-    if commit.exists(store.door, store.layout.nodes):
-        raise StoreBusy(f"a job in {store.path} was interrupted; 'metamori log' completes it")
-    store.settle_in()
-    if not store.is_recorded:
-        from metamori.store.restore import external_changes
-        from metamori.store.restore.resume_point import BEFORE_RUN
-
-        external_changes.record(store, BEFORE_RUN)
-    store.refresh()
-    for why in (*store.damaged.values(), *store.undo_log.damaged.values(), *store.missing()):
-        raise Damaged(f"the store is damaged: {why}")
+    said = _at_rest(store)
     run = store.next_run()
     _make_buffer(store, run)
     flags = _flags(config) | (lib.MM_SUPERVISED if supervisor else 0)
@@ -101,6 +88,28 @@ def begin_area(
     if others := leave_run.around():
         child_loop.say(others)
     return area, said
+
+
+def _at_rest(store: Store) -> str:
+    """What was interrupted is completed, and every record is there and whole; a line for a person, or "".
+
+    StoreBusy, Damaged.
+    """
+    said = ""
+    if any(commit.exists(store.door, path) for path in store.layout.unfinished):
+        said = _complete(store)
+    if commit.exists(store.door, store.layout.nodes):
+        raise StoreBusy(f"a job in {store.path} was interrupted; 'metamori log' completes it")
+    store.settle_in()
+    if not store.is_recorded:
+        from metamori.store.restore import external_changes
+        from metamori.store.restore.resume_point import BEFORE_RUN
+
+        external_changes.record(store, BEFORE_RUN)
+    store.refresh()
+    for why in (*store.damaged.values(), *store.undo_log.damaged.values(), *store.missing()):
+        raise Damaged(f"the store is damaged: {why}")
+    return said
 
 
 def _make_buffer(store: Store, run: int) -> None:
