@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -156,5 +157,19 @@ def test_a_group_for_files(lab: Lab) -> None:
     if os.geteuid() != 0:
         pytest.skip("it takes another group")
     done = lab.run([built(lab.folder, OF_A_GROUP)])
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.returncode == 0
+    assert done.stderr.count(b"metamori: program cannot be tracked: ") == done.stderr.count(b"\n") == 1, done.stderr
     assert [(lab.work / name).stat().st_gid for name in ("before", "after")] == [0, 1234]
+
+
+def test_in_another_user_namespace(lab: Lab) -> None:
+    """What is started below a static program, and then looks at users in its own way: said once."""
+    other = ["unshare", "-Ur", BUSYBOX, "sh", "-c", "echo a > f; echo b > g; mv f h"]
+    if subprocess.run([*other[:2], "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces of users")
+    done = lab.run([BUSYBOX, "sh", "-c", shlex.join(other) + "; echo c > i"])
+    assert done.returncode == 0
+    assert done.stderr.count(b"metamori: unshare cannot be tracked: ") == done.stderr.count(b"\n") == 1, done.stderr
+    assert set(lab.state()) == {"g", "h", "i"}
+    lab.restore(0)
+    assert "i" not in lab.state()

@@ -358,6 +358,33 @@ static void take_library_out(const struct mm_shown *call, uint64_t envp)
     }
 }
 
+/* On its own stderr, if that takes it at once: ours leads nowhere. */
+static void say_there(const struct mm_shown *call, const struct mm_waiting *from, const char *text, int n)
+{
+    long out = mm_shown_descriptor(call, from, 2);
+    struct pollfd room = { (int)out, POLLOUT, 0 };
+    struct timespec now = { 0, 0 };
+    if (out >= 0 && sys(SYS_ppoll, &room, 1, &now, 0, 8) > 0)
+        sys(SYS_write, out, text, n);
+    if (out >= 0)
+        sys_close((int)out);
+}
+
+#define NOT_LIKE_US 8                  /* as the other keys of mm_first_time: once in a run */
+
+/* What it does the kernel does, and nobody notes it. */
+static void say_not_tracked(const struct mm_shown *call, const struct mm_waiting *from)
+{
+    char name[32] = "", text[256];
+    long fd = sys_openat(from->folder, "comm", O_RDONLY | O_CLOEXEC, 0), n = fd < 0 ? fd : sys_pread((int)fd, name, sizeof name - 1, 0);
+    if (fd >= 0)
+        sys_close((int)fd);
+    name[strcspn(name, "\n")] = 0;
+    if (n > 0 && mm_still_waits(call) && mm_first_time(NOT_LIKE_US))
+        say_there(call, from, text, snprintf(text, sizeof text, "metamori: %s cannot be tracked: it has another user, root or namespace, "
+                                             "or other rights, than the run. Its files are not checkpointed\n", name));
+}
+
 void mm_look_at_program(const struct mm_shown *call, const struct mm_waiting *from)
 {
     struct mm_place place = MM_NO_PLACE;
@@ -377,13 +404,7 @@ void mm_look_at_program(const struct mm_shown *call, const struct mm_waiting *fr
         && mm_gets_no_rights(from) && mm_first_time((st.st_ino * 0x9e3779b97f4a7c15ull) ^ st.st_dev ^ SYS_execve)) {
         int n = snprintf(text, sizeof text, "metamori: %.255s gets no rights of another user: it is started below a program that is not "
                          "dynamic. With METAMORI_STATIC=untracked it gets them\n", place.path);
-        long out = mm_shown_descriptor(call, from, 2);
-        struct pollfd room = { (int)out, POLLOUT, 0 };
-        struct timespec now = { 0, 0 };
-        if (out >= 0 && sys(SYS_ppoll, &room, 1, &now, 0, 8) > 0)
-            sys(SYS_write, out, text, n);
-        if (out >= 0)
-            sys_close((int)out);
+        say_there(call, from, text, n);
     }
     if (fd >= 0)
         sys_close((int)fd);
@@ -414,8 +435,12 @@ enum mm_answer mm_make_shown_call(struct mm_shown *call, const struct mm_waiting
     uint64_t arguments[6];
     for (int i = 0; i < 6; i++)
         arguments[i] = call->notice.data.args[i];
-    if (!mm_active || call->notice.data.nr == SYS_landlock_restrict_self || !mm_waiting_is_like_us(call, from))
+    if (!mm_active || call->notice.data.nr == SYS_landlock_restrict_self)
         return MM_ANSWER_KERNEL;
+    if (!mm_waiting_is_like_us(call, from)) {
+        say_not_tracked(call, from);
+        return MM_ANSWER_KERNEL;
+    }
     errno = 0;
     enum mm_answer how = made(call, from, arguments, &place, result);
     if (how == MM_ANSWER_RESULT && *result < 0 && was_made(call, *result))
