@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -29,6 +30,21 @@ def count(letter):
         time.sleep(0.005)
 threading.Thread(target=count, args=(b"a",)).start()
 count(b"b")
+"""
+
+# beside the main thread there is one that is told of its timer, which never runs out
+TIMED = """
+import ctypes, os, resource, signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+used = next(int(line.split()[1].split("/")[0]) for line in open("/proc/self/status") if line.startswith("SigQ"))
+resource.setrlimit(resource.RLIMIT_SIGPENDING, (used + 400,) * 2)      # a thread that is late is asked again
+starts = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda value: None)
+how = (ctypes.c_uint64 * 8)(0, 2 << 32, ctypes.cast(starts, ctypes.c_void_p).value)
+assert ctypes.CDLL(None).timer_create(1, how, ctypes.byref(ctypes.c_void_p())) == 0
+with open("begins", "w") as file:
+    file.write(str(os.getpid()))
+os.rename("begins", "begun")
+time.sleep(600)
 """
 
 LARGE = """
@@ -222,3 +238,32 @@ def test_asked_while_it_begins(tmp_path: Path) -> None:
         os.kill(os.getpid(), child_loop.REQUEST)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_thread_of_timers_takes_the_signal_while_it_parks(tmp_path: Path) -> None:
+    """And there is no room to send it again: whoever asked is answered all the same."""
+    stops = Stops(tmp_path / "stops")
+    case = Memory(tmp_path, ["/usr/bin/python3", "-c", TIMED], ends=False)
+    case.added = stops.env
+    run = case.start()
+    try:
+        wait_until(lambda: (case.work / "begun").exists(), f"it runs: {case.errors()}")
+        stops.arm("memory.parks"), stops.arm("memory.looked")
+        refused = case.verb("checkpoint")
+        assert b"does not stop" in refused.stderr, refused
+        stops.wait("memory.looked")        # the main thread leads no more, and blocks every signal
+        again = subprocess.Popen([*METAMORI, "checkpoint"], cwd=case.work, env=case.environment(),
+                                 stderr=subprocess.PIPE)
+        pid = int((case.work / "begun").read_text())
+        wait_until(lambda: pending(pid), "it is asked again")
+        stops.arm("timers.took")
+        stops.go("memory.parks")
+        stops.wait("timers.took")
+        while ctypes.CDLL(None).sigqueue(pid, signal.SIGRTMIN, None) == 0:
+            pass
+        stops.go("timers.took"), stops.go("memory.looked")
+        said = again.communicate(timeout=60)[1]
+        assert again.returncode == 0 or b"more queued signals wait" in said, said
+    finally:
+        case.kill_with(run)
+        run.wait()

@@ -262,7 +262,7 @@ static void *notified(void *argument)
 static void start_due(void)
 {
     pthread_mutex_lock(&of_timers);
-    for (struct mm_thread_timer *t = mm_starter.timer; t < mm_starter.timer + MM_TIMERS; t++)
+    for (struct mm_thread_timer *t = mm_starter.timer; t < mm_starter.timer + mm_starter.high; t++)
         while (t->used && (uint32_t)__atomic_load_n(&t->due, __ATOMIC_SEQ_CST)) {
             pthread_t thread;
             struct start *start = malloc(sizeof *start);
@@ -312,10 +312,10 @@ static int begin_starter(void)
 
 static struct mm_thread_timer *free_timer(void)
 {
-    for (struct mm_thread_timer *t = mm_starter.timer; t < mm_starter.timer + MM_TIMERS; t++)
+    for (struct mm_thread_timer *t = mm_starter.timer; t < mm_starter.timer + mm_starter.high; t++)
         if (!t->used)
             return t;
-    return NULL;
+    return mm_starter.high < MM_TIMERS ? mm_starter.timer + mm_starter.high++ : NULL;
 }
 
 /* Before glibc 2.34 the word is the address of a note: how it tells, and the kernel's number. */
@@ -380,7 +380,7 @@ EXPORT int timer_create(clockid_t clock, struct sigevent *event, timer_t *timer)
 
 static struct mm_thread_timer *timer_found(timer_t timer)
 {
-    for (struct mm_thread_timer *t = mm_starter.timer; t && t < mm_starter.timer + MM_TIMERS; t++)
+    for (struct mm_thread_timer *t = mm_starter.timer; t && t < mm_starter.timer + mm_starter.high; t++)
         if (__atomic_load_n(&t->used, __ATOMIC_ACQUIRE) && t->known == timer)
             return t;
     return NULL;
@@ -407,6 +407,6 @@ void mm_timers_in_child(void)
     pthread_mutex_init(&of_timers, NULL);
     mm_starter.tid = 0;
     mm_starter.thread = 0;
-    for (struct mm_thread_timer *t = mm_starter.timer; t < mm_starter.timer + MM_TIMERS; t++)
+    for (struct mm_thread_timer *t = mm_starter.timer; t < mm_starter.timer + mm_starter.high; t++)
         t->used = 0;
 }

@@ -217,11 +217,14 @@ extern struct mm_starter {
     uint32_t word;                     /* futex: changes with each that runs out */
     uint32_t tid;                      /* of the thread that is told, as the program would know it; 0: there is none */
     uint64_t thread;                   /* the same */
+    uint32_t high;                     /* places that were ever in use */
+    uint32_t asked;                    /* while it stood, it took the signal of somebody who wants an image */
     uint64_t since, saved;             /* when it came to stand, and when timers were asked for an image */
     struct mm_thread_timer *timer;     /* MM_TIMERS of them */
 } mm_starter;
 void mm_timer_came(uint64_t value);
 void mm_timers_stand(void);
+int mm_timers_took_ask(void);
 int mm_ran_out_since(const struct mm_timer *of);
 
 /* waits.c */

@@ -92,6 +92,7 @@ static void lead_while_asked(void *context)
         if (again)
             mm_answer(MM_MEMORY_ASKED, MM_MEMORY_AGAIN);
     }
+    MM_STOP("memory.looked");
 }
 
 static void park_as_asked(uint32_t stop, void *context)
@@ -168,10 +169,10 @@ static void on_signal(int number, siginfo_t *info, void *context)
         return;
     }
     mm_wait_again(context);
-    if (value == MM_MEMORY_ASK)
-        lead_while_asked(context);
-    else
+    if (value != MM_MEMORY_ASK)
         park_as_asked((uint32_t)value, context);
+    if (value == MM_MEMORY_ASK || mm_timers_took_ask())
+        lead_while_asked(context);
 }
 
 /* 0: as a new program has it; 1: ignored. */

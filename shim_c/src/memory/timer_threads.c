@@ -5,6 +5,7 @@
  * what came for it is counted too: an image has no signals of this number.
  */
 #include "memory/engine.h"
+#include "base/check.h"
 
 #define LOOKS 100       /* where one runs out all the time */
 
@@ -37,16 +38,15 @@ static uint64_t time_left(int id)
 static void count_waiting(uint64_t set)
 {
     struct timespec none = { 0, 0 };
-    siginfo_t info, ask;
-    int asked = 0;
+    siginfo_t info;
     while (sys(SYS_rt_sigtimedwait, &set, &info, &none, 8) == MM_MEMORY_SIGNAL) {
         if (info.si_code == SI_TIMER)
             mm_timer_came((uint64_t)info.si_value.sival_ptr);
-        else if (info.si_code == SI_QUEUE && (uint64_t)info.si_value.sival_ptr == MM_MEMORY_ASK)
-            ask = info, asked = 1;         /* of the whole process; that this thread is to stop it knows */
+        else if (info.si_code == SI_QUEUE && (uint64_t)info.si_value.sival_ptr == MM_MEMORY_ASK) {
+            MM_STOP("timers.took");
+            __atomic_store_n(&mm_starter.asked, 1, __ATOMIC_SEQ_CST);
+        }                                  /* that this thread is to stop it knows */
     }
-    if (asked)
-        sys(SYS_rt_sigqueueinfo, sys_getpid(), MM_MEMORY_SIGNAL, &ask);
 }
 
 /* By the thread that is told, if this is it, with every signal blocked. */
@@ -59,12 +59,15 @@ void mm_timers_stand(void)
     for (int looks = 0; waiting & set && looks < LOOKS; looks++) {
         count_waiting(set);
         s->since = own_now();
-        for (uint32_t i = 0; i < MM_TIMERS; i++)
+        for (uint32_t i = 0; i < s->high; i++)
             if (s->timer[i].used)
                 s->timer[i].left = time_left(s->timer[i].id);
         sys(SYS_rt_sigpending, &waiting, 8);
     }
 }
+
+/* Did it take the signal of somebody who wants an image?  Sent again there might be no room for it. */
+int mm_timers_took_ask(void) { return mm_starter.asked && __atomic_exchange_n(&mm_starter.asked, 0, __ATOMIC_SEQ_CST); }
 
 /* Has one that an image holds run out between those two?  Whoever comes back is told. */
 int mm_ran_out_since(const struct mm_timer *of)
