@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from comeback import METAMORI, Memory
+from comeback import METAMORI, Memory, built
 from lab import wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -220,6 +220,24 @@ def test_a_thread_that_does_not_come_to_rest(tmp_path: Path) -> None:
     finally:
         run.kill()
     assert len(case.images()) == 1
+
+
+def test_a_main_thread_that_has_ended(tmp_path: Path) -> None:
+    """Others of its process go on, and write on."""
+    case = Memory(tmp_path, [built(tmp_path, "mainless.c")], setup={"go": b""})
+    (case.work / "go").unlink()
+    run = case.start()
+    try:
+        wait_until(lambda: b"alone" in (tmp_path / "out").read_bytes(), f"it has ended: {case.errors()}")
+        done = case.verb("checkpoint")
+        assert done.returncode == 1, done
+        assert b"the main thread of mainless (" in done.stderr and b"has ended, and others have not" in done.stderr
+        (case.work / "go").touch()
+        assert run.wait(300) == case.native.status == 3, case.errors()
+        assert (tmp_path / "out").read_bytes() == case.native.output
+    finally:
+        run.kill()
+    assert case.images() == []
 
 
 def test_a_changed_library_is_noticed(tmp_path: Path) -> None:

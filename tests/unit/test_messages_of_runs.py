@@ -124,7 +124,7 @@ def test_a_child_that_has_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     made = all_images([])
     made._processes = list
     monkeypatch.setattr(family, "strangers", lambda _: [(image(0), 0)])
-    with pytest.raises(tree.Stranger, match=r"\? \(0\) has a child that is not tracked: \? \(0\)"):
+    with pytest.raises(tree.NotYet, match=r"\? \(0\) has a child that is not tracked: \? \(0\)"):
         made.hold()
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from itertools import count
 
 from metamori._area import ffi, lib
-from metamori.runtime.area.run_area import Area
+from metamori.runtime.area.run_area import Area, proc_folder
 from metamori.runtime.memory import family, nameless, open_files, proc_inspect, segments
 from metamori.runtime.memory.images import Image
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
@@ -37,8 +37,9 @@ _BACK_S = 30.0                             # to come back
 _NOBODY: frozenset[tuple[int, int]] = frozenset()
 
 
-class Stranger(NotBegun):
-    """A child that has not joined the run; soon it has, or it is not tracked."""
+class NotYet(NotBegun):
+    """What is still so when it is late stays so: a child has not joined the run, or of a process that may be ending
+    the main thread has ended."""
 
 
 def held(store: Store, area: Area, index: int, durable: bool, outside: str) -> Images:
@@ -59,7 +60,7 @@ def held(store: Store, area: Area, index: int, durable: bool, outside: str) -> I
                 kept = found.kept
                 if not isinstance(error, NotBegun):
                     raise
-                if is_late and isinstance(error, Stranger):
+                if is_late and isinstance(error, NotYet):
                     raise Refused(str(error)) from None
                 if is_late:
                     raise
@@ -144,7 +145,7 @@ class Images:
                 run.add(image.opens)
             for image, child in family.strangers(self.all):
                 name = proc_inspect.name_of(child)
-                raise Stranger(f"{image.named} has a child that is not tracked: {name} ({child})")
+                raise NotYet(f"{image.named} has a child that is not tracked: {name} ({child})")
             if run.sockets and waits:
                 self._require_accepted(run)
         except BaseException:
@@ -324,6 +325,9 @@ class Images:
     def require_none(self, ended: int) -> None:
         """NotBegun."""
         if ended:
+            for image in self.all:
+                if proc_folder(image.pid) != b"/proc/%d" % image.pid:
+                    raise NotYet(f"the main thread of {image.named} has ended, and others have not")
             raise NotBegun("a process of the program has just ended")
 
     def go(self) -> None:
