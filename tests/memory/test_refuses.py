@@ -57,6 +57,17 @@ CASES = {
         "import socket; a, s = (socket.socket(socket.AF_UNIX) for _ in range(2)); a.bind('name'); a.listen();"
         "s.connect('name'); s.close()", "",
         "descriptor 3 is a unix socket that listens at name, which holds a connection that was closed and not"),
+    "urgent data of TCP": (
+        "import socket; a = socket.create_server(('127.0.0.1', 0)); s = socket.create_connection(a.getsockname());"
+        "t, _ = a.accept(); s.send(b'a'); s.send(b'!', socket.MSG_OOB); s.send(b'b')",
+        "assert [t.recv(1, socket.MSG_OOB), t.recv(9), t.recv(9)] == [b'!', b'a', b'b']", ", which holds urgent data"),
+    "urgent data of one that has ended": (
+        "import socket; a = socket.create_server(('127.0.0.1', 0)); s = socket.create_connection(a.getsockname());"
+        "t, _ = a.accept(); s.send(b'a'); s.send(b'!', socket.MSG_OOB); s.send(b'b'); s.close()",
+        "assert [t.recv(1, socket.MSG_OOB), t.recv(9), t.recv(9)] == [b'!', b'a', b'b']", "holds urgent data"),
+    "urgent data of a pair": (
+        "import socket; s, t = socket.socketpair(); s.send(b'a'); s.send(b'!', socket.MSG_OOB); s.send(b'b')",
+        "assert [t.recv(1, socket.MSG_OOB), t.recv(9), t.recv(9)][::2] == [b'!', b'b']", "holds urgent data"),
     "a kernel's socket": (f"import socket; s = {KERNEL}", "",
                           "is a socket of family 16, which cannot come back with the program"),
     "a socket that lost its name": ("import socket; s = socket.socket(socket.AF_UNIX); s.bind('name'); s.listen();"

@@ -234,6 +234,8 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
                 return Found(what=f"{what} that was called {os.fsdecode(path)}",
                              why_not="cannot come back: the name is gone")
             lines.append(f"mode: {os.stat(place).st_mode & 0o7777:o}")
+    if state == "ended" and unread.keeps_from_looking(this) == unread.URGENT:
+        return Found(what=what, soon=True, why_not=f"holds {unread.URGENT}, and cannot come back with the program")
     if state == "ended" and (count := _to_read(this)):
         lines.append(f"waiting: {this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT).hex()}")
     if inode in inside.left:
@@ -320,6 +322,8 @@ def _connection(this: socket.socket, inside: Inside) -> tuple[str, list[str]]:
     names = _name(this) or b"", _name(this, of_peer=True) or b""
     if unsent := dict(inside.unsent).get(names):
         return f"has {unsent} bytes sent that have not reached the other end yet", []
+    if unread.keeps_from_looking(this) == unread.URGENT:
+        return f"holds {unread.URGENT}", []
     count = _to_read(this)
     data = this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT) if count else b""
     if len(data) != count or count > _MOST_WAITING:

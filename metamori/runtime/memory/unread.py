@@ -25,6 +25,7 @@ else:
 MESSAGES = (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET)
 DESCRIPTORS = "descriptors that were sent and not received"
 ERROR = "an error that was not read"
+URGENT = "urgent data"                     # MSG_OOB: what is behind it cannot be looked at, nor where it stands
 _SOCKET = socket.SOL_SOCKET
 _PEEK_OFF, _PIDFD = 42, 4                  # SO_PEEK_OFF, SCM_PIDFD
 _MOST_FDS = 253                            # in a message: SCM_MAX_FD
@@ -43,8 +44,8 @@ class Message(NamedTuple):
 
 def waiting(this: socket.socket, keeps: bool = False) -> list[Message] | str:
     """All of it; or what it is, where it cannot come back. keeps: whoever asks closes the descriptors."""
-    if _has_error(this):                   # a look would take it from the program
-        return ERROR
+    if why_not := keeps_from_looking(this):
+        return why_not
     found: list[Message] = []
     inode, is_unix = os.fstat(this.fileno()).st_ino, this.family == socket.AF_UNIX
     before = [(name, this.getsockopt(_SOCKET, name)) for name in (_PEEK_OFF, *[socket.SO_PASSCRED][:is_unix])]
@@ -72,10 +73,12 @@ def close(messages: Iterable[Message]) -> None:
             os.close(fd)
 
 
-def _has_error(this: socket.socket) -> bool:
+def keeps_from_looking(this: socket.socket) -> str:
+    """An error, which a look would take from the program, or urgent data; ""."""
     poll = select.poll()
-    poll.register(this, 0)
-    return any(events & select.POLLERR for _, events in poll.poll(0))
+    poll.register(this, select.POLLPRI)
+    events = dict(poll.poll(0)).get(this.fileno(), 0)
+    return ERROR if events & select.POLLERR else URGENT if events & select.POLLPRI else ""
 
 
 def _all(this: socket.socket, found: list[Message], inode: int) -> str:
