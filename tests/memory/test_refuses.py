@@ -61,6 +61,10 @@ CASES = {
         "import socket; a = socket.create_server(('127.0.0.1', 0)); s = socket.create_connection(a.getsockname());"
         "t, _ = a.accept(); s.send(b'a'); s.send(b'!', socket.MSG_OOB); s.send(b'b')",
         "assert [t.recv(1, socket.MSG_OOB), t.recv(9), t.recv(9)] == [b'!', b'a', b'b']", ", which holds urgent data"),
+    "urgent data that was received": (
+        "import socket; a = socket.create_server(('127.0.0.1', 0)); s = socket.create_connection(a.getsockname());"
+        "t, _ = a.accept(); s.send(b'a'); s.send(b'!', socket.MSG_OOB); s.send(b'b'); t.recv(1, socket.MSG_OOB)",
+        "assert [t.recv(9), t.recv(9)] == [b'a', b'b']", ", which holds urgent data"),
     "urgent data of one that has ended": (
         "import socket; a = socket.create_server(('127.0.0.1', 0)); s = socket.create_connection(a.getsockname());"
         "t, _ = a.accept(); s.send(b'a'); s.send(b'!', socket.MSG_OOB); s.send(b'b'); s.close()",

@@ -234,7 +234,7 @@ def test_a_connection_that_holds_more_than_can_be_given_back(monkeypatch: pytest
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as this:
         other, _ = server.accept()
         other.sendall(b"two")
-        wait_until(lambda: sockets._to_read(this) == 3, "they come")
+        wait_until(lambda: sockets.unread.to_read(this) == 3, "they come")
         why_not, _ = sockets._connection(this, sockets.Inside(frozenset()))
         assert why_not == "holds 3 bytes, more than can be given back"
         other.close()

@@ -234,9 +234,9 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
                 return Found(what=f"{what} that was called {os.fsdecode(path)}",
                              why_not="cannot come back: the name is gone")
             lines.append(f"mode: {os.stat(place).st_mode & 0o7777:o}")
-    if state == "ended" and unread.keeps_from_looking(this) == unread.URGENT:
+    if state == "ended" and unread.has_mark(this):
         return Found(what=what, soon=True, why_not=f"holds {unread.URGENT}, and cannot come back with the program")
-    if state == "ended" and (count := _to_read(this)):
+    if state == "ended" and (count := unread.to_read(this)):
         lines.append(f"waiting: {this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT).hex()}")
     if inode in inside.left:
         return Found(("\n".join([*lines, *options]) + "\n").encode(), True, True,
@@ -322,9 +322,9 @@ def _connection(this: socket.socket, inside: Inside) -> tuple[str, list[str]]:
     names = _name(this) or b"", _name(this, of_peer=True) or b""
     if unsent := dict(inside.unsent).get(names):
         return f"has {unsent} bytes sent that have not reached the other end yet", []
-    if unread.keeps_from_looking(this) == unread.URGENT:
+    if unread.has_mark(this):
         return f"holds {unread.URGENT}", []
-    count = _to_read(this)
+    count = unread.to_read(this)
     data = this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT) if count else b""
     if len(data) != count or count > _MOST_WAITING:
         return f"holds {count} bytes, more than can be given back", []
@@ -337,11 +337,6 @@ def _shut(this: socket.socket, unix: Mapping[int, bytes] | None = None) -> int:
     if this.family == socket.AF_UNIX:
         return (unix or {}).get(6, bytes(1))[0]
     return 2 if this.getsockopt(_TCP, socket.TCP_INFO, 1)[0] in _SHUT else 0
-
-
-def _to_read(this: socket.socket) -> int:
-    count, = struct.unpack("i", fcntl.ioctl(this.fileno(), termios.FIONREAD, bytes(4)))
-    return int(count)
 
 
 def _name(this: socket.socket, of_peer: bool = False) -> bytes | None:
@@ -441,7 +436,8 @@ def _is_there(place: bytes, unix: dict[int, bytes]) -> bool:
 
 
 def is_unix_with_unread(this: socket.socket) -> bool:
-    return this.family == socket.AF_UNIX and not this.getsockopt(_SOCKET, socket.SO_ACCEPTCONN) and _to_read(this) > 0
+    is_connection = this.family == socket.AF_UNIX and not this.getsockopt(_SOCKET, socket.SO_ACCEPTCONN)
+    return is_connection and unread.to_read(this) > 0
 
 
 def _waiting(this: socket.socket, inside: Inside) -> Sequence[Sent] | str:

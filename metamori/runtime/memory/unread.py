@@ -44,7 +44,7 @@ class Message(NamedTuple):
 
 def waiting(this: socket.socket, keeps: bool = False) -> list[Message] | str:
     """All of it; or what it is, where it cannot come back. keeps: whoever asks closes the descriptors."""
-    if why_not := keeps_from_looking(this):
+    if why_not := _keeps_from_looking(this):
         return why_not
     found: list[Message] = []
     inode, is_unix = os.fstat(this.fileno()).st_ino, this.family == socket.AF_UNIX
@@ -73,12 +73,27 @@ def close(messages: Iterable[Message]) -> None:
             os.close(fd)
 
 
-def keeps_from_looking(this: socket.socket) -> str:
+def _keeps_from_looking(this: socket.socket) -> str:
     """An error, which a look would take from the program, or urgent data; ""."""
     poll = select.poll()
     poll.register(this, select.POLLPRI)
     events = dict(poll.poll(0)).get(this.fileno(), 0)
     return ERROR if events & select.POLLERR else URGENT if events & select.POLLPRI else ""
+
+
+def has_mark(this: socket.socket) -> bool:
+    """Of TCP, where urgent data is or was: unless it comes in line, what is there is counted up to it."""
+    count, in_line = to_read(this), this.getsockopt(_SOCKET, socket.SO_OOBINLINE)
+    this.setsockopt(_SOCKET, socket.SO_OOBINLINE, not in_line)
+    try:
+        return to_read(this) != count
+    finally:
+        this.setsockopt(_SOCKET, socket.SO_OOBINLINE, in_line)
+
+
+def to_read(this: socket.socket) -> int:
+    count, = struct.unpack("i", fcntl.ioctl(this.fileno(), termios.FIONREAD, bytes(4)))
+    return int(count)
 
 
 def _all(this: socket.socket, found: list[Message], inode: int) -> str:
@@ -132,5 +147,4 @@ def _start(this: socket.socket, at: int, length: int) -> int:
 
 def _most(this: socket.socket) -> int:
     """More than there is, so that no look ends in the middle."""
-    there = struct.unpack("i", fcntl.ioctl(this.fileno(), termios.FIONREAD, bytes(4)))[0]
-    return max(1 << 16, int(there) + 1, this.getsockopt(_SOCKET, socket.SO_RCVBUF) * 4)
+    return max(1 << 16, to_read(this) + 1, this.getsockopt(_SOCKET, socket.SO_RCVBUF) * 4)
