@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -53,22 +56,34 @@ def test_who_is_frozen_last_still_writes(lab: Lab, skew: tuple[int, ...]) -> Non
     finish(lab, ranks, seen)
 
 
+@contextmanager
+def locked(lab: Lab, is_locked: bool) -> Iterator[None]:
+    """The order, by somebody who does not give it back in time."""
+    with (lab.store / "nodes" / "order").open("ab") as order:
+        if is_locked:
+            fcntl.lockf(order, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.mark.parametrize("skew", SKEWS)
+@pytest.mark.parametrize("is_locked", [False, True])
 @pytest.mark.parametrize("how", ["end", "kill"])
-def test_two_have_left_before_the_next_checkpoint(lab: Lab, skew: tuple[int, ...], how: str) -> None:
+def test_two_have_left_before_the_next_checkpoint(lab: Lab, skew: tuple[int, ...], how: str, is_locked: bool) -> None:
     seen: dict[int, Tree] = {0: picture(lab.work)}
     ranks = begun(lab, seen, skew)
     for one, is_last in ((ranks[1], False), (ranks[2], True)):
         changes(one, "own", is_last)
-        said = one.end()
-        assert said == ""
+        with locked(lab, is_locked):
+            assert one.end() == ""
     del ranks[1:]
     if how == "kill":
         ranks[0].kill()
         seen[2] = picture(lab.work)
-        lab.verb("log")
+        with locked(lab, is_locked):
+            lab.verb("log")
     else:
-        checkpoint(lab, seen)
+        with locked(lab, is_locked):
+            checkpoint(lab, seen)
     finish(lab, ranks if how == "end" else [], seen)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -17,23 +18,31 @@ def test_a_python_without_the_name_of_the_lock(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delattr(fcntl, "F_OFD_SETLK")
     path = tmp_path / "order"
     path.touch()
-    assert [take_place(Door(), os.fsencode(path)) for _ in range(2)] == [0, ORDER.size]
+    assert [take_place(Door(), os.fsencode(path)) for _ in range(2)] == [1, ORDER.size + 1]
 
 
-def test_none_while_another_has_the_lock(tmp_path: Path) -> None:
+class Full(Door):
+    def pwrite(self, fd: int, data: object, offset: int) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+
+@pytest.mark.parametrize("door", [Door(), Full()])
+def test_without_a_line_it_is_between_those_that_have_one(tmp_path: Path, door: Door) -> None:
+    """Another has the lock, or there is no room."""
     path = tmp_path / "order"
     path.touch()
-    child = os.fork()
-    if child == 0:
+    for _ in range(2):                     # the first in an empty file
         with path.open("r+b") as other:
-            fcntl.lockf(other, fcntl.LOCK_EX)
-            os._exit(take_place(Door(), os.fsencode(path)) != -1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert path.stat().st_size == 0
+            if type(door) is Door:
+                fcntl.lockf(other, fcntl.LOCK_EX)
+            before = path.stat().st_size
+            place = take_place(door, os.fsencode(path))
+        assert path.stat().st_size == before
+        assert place < take_place(Door(), os.fsencode(path)) < take_place(door, os.fsencode(path))
 
 
 def test_later_than_what_a_power_cut_took(tmp_path: Path) -> None:
     path = tmp_path / "order"
     path.touch()
     require_later(Door(), os.fsencode(path), 1000)
-    assert take_place(Door(), os.fsencode(path)) == 1001
+    assert take_place(Full(), os.fsencode(path)) > 1000

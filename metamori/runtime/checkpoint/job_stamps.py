@@ -24,6 +24,7 @@ import time
 import zlib
 from bisect import bisect
 from collections.abc import Iterator
+from contextlib import suppress
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import BLOCK
@@ -77,17 +78,23 @@ def order_of(node: Store) -> bytes:
 
 
 def take_place(door: Door, path: bytes) -> int:
-    """A line of nobody's in the order of the job; where it stands, or -1: no lock in time, no room."""
+    """A place in the order of the job, with a line of nobody's, or -1: the file cannot be read.
+
+    No lock in time, or no room: the end of the file is a place too. What is there was done before, and whoever comes
+    later with a line has a later place, by the one byte that it is behind its line's start. Only two that have none,
+    with no line between them, have the same one."""
     try:
         fd = door.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
         return -1
     try:
-        if not _is_locked(fd):
-            return -1
+        has_line = _is_locked(fd)
         place = door.fstat(fd).st_size
-        said = struct.pack("=QQ", 0, time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
-        door.pwrite(fd, MAGIC + struct.pack("=I", zlib.crc32(said)) + said, place)
+        if has_line:
+            said = struct.pack("=QQ", 0, time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
+            with suppress(OSError):
+                door.pwrite(fd, MAGIC + struct.pack("=I", zlib.crc32(said)) + said, place)
+                place += 1
         return place
     except OSError:
         return -1

@@ -11,6 +11,8 @@ from metamori.store.prune.merge import meta_of, with_initial
 from metamori.store.read.store import Store
 from metamori.tables.record import mutable, replace
 
+When = tuple[bool, int, int]
+
 
 @mutable
 class Part:
@@ -30,8 +32,9 @@ class Part:
         self.stamps.refresh()
         return all(index in self.stamps.places for index in range(self.since + 1, self.upto + 1))
 
-    def when(self, index: int, by_place: bool) -> int:
-        return self.stamps.places[index] if by_place else self.store.meta(index).time_ns
+    def when(self, index: int, by_place: bool) -> tuple[int, int]:
+        """Clocks say it also of those that have one place (job_stamps.take_place)."""
+        return self.stamps.places[index] if by_place else 0, self.store.meta(index).time_ns
 
 
 class Said:
@@ -46,9 +49,9 @@ class Said:
         self.bytes_added = sum(meta.bytes_added for meta in metas)
         self.offsets = [entry._replace(run=entry.run or each.run) for each in offsets for entry in each.entries]
         self.pifs = part.store.state(part.upto).pifs
-        self._looked: dict[bytes | int, tuple[bool, int]] = {}
+        self._looked: dict[bytes | int, When] = {}
         for meta in metas:
-            when = part.live and meta.index == part.upto, part.when(meta.index, by_place)
+            when = part.live and meta.index == part.upto, *part.when(meta.index, by_place)
             self._looked |= dict.fromkeys([each.inode for each in meta.pifs], when)
             self._looked |= dict.fromkeys([each.path for each in meta.names], when)
         self.nowhere: set[bytes] = set()
@@ -100,10 +103,10 @@ class Said:
         names = (self.part.stamps.first_named(entry.path, self.part.since) for entry in self.meta.initial_names)
         return {(self.meta.run, stamp) for stamp in (*names, *(stamp for stamp, _ in self.undos)) if stamp is not None}
 
-    def looked(self, at: bytes | int) -> tuple[bool, int]:
+    def looked(self, at: bytes | int) -> When:
         """When the run looked at a name, or file, for the last time; first, whether that was at the instant. A record
         of which the job made no index, since who counts was killed, is of an earlier time."""
-        return self._looked.get(at, (False, 0))
+        return self._looked.get(at, (False, 0, 0))
 
     def in_order(self, lines: dict[tuple[int, int], int]) -> None:
         self._lines = lines
