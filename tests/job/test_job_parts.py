@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Compile
-from lab import Lab, Tree, picture
+from lab import Lab, Tree, picture, wait_until
 from ranks import checkpoint, end, job
 from test_job import everything_back
 
@@ -323,6 +324,21 @@ def test_a_signal_takes_a_checkpoint_of_all(lab: Lab) -> None:
     ranks[0].process.wait()                # the program has the signal too, and knows no answer
     end(ranks[1:])
     assert lab.log()["checkpoints"][1]["message"] == "checkpoint"
+
+
+@pytest.mark.parametrize("ends", ["kill -9 $$", "exit 3", "exit 0"])
+def test_a_job_is_interrupted_though_others_outlive_its_command(lab: Lab, ends: str) -> None:
+    """What the last of them left is one index with what the command did, whose end it tells."""
+    takes = shlex.join(lab.argv("checkpoint"))
+    later = "(until [ -e ../go ]; do sleep 0.1; done; echo late >> log) > ../out 2>&1 &"
+    lab.run(["sh", "-c", f"echo one > log; {takes}; echo two >> log; {later} {ends}"], "--job")
+    assert lab.messages().keys() == {0, 1}
+    (lab.folder / "go").touch()
+    wait_until(lambda: 2 in lab.messages(), "all have ended")
+    assert (lab.work / "log").read_text() == "one\ntwo\nlate\n"
+    said = lab.run("cat log", "--job", "--resume")
+    again, lost = b"continuing from checkpoint 1" in said.stderr, b"two\nlate\n" not in said.stdout
+    assert again == lost == (ends != "exit 0"), said
 
 
 def test_a_run_is_completed_twice(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

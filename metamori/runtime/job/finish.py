@@ -70,8 +70,8 @@ def finish(store: Store, durable: bool = True) -> list[str]:
     reasons = []
     for name in names:
         node = Store.open(store.layout.node(name), door=store.door)
-        if node.newest:
-            reasons.append(node.meta(node.newest).reason)
+        if node.newest:                    # others that outlive its command end later, and by themselves
+            reasons.append(node.meta(resume_point.first_end(node, node.newest)).reason)
         if node.newest > upto.get(name, 0):
             parts.append(Part(name, node, Stamps(node), places.read(store, name), upto.get(name, 0), node.newest,
                               live=False))

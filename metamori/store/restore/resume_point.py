@@ -16,7 +16,7 @@ from metamori.store.format.records import END
 from metamori.store.read.store import Store
 from metamori.store.restore.partial_checkpoint import REASON as IN_PART
 
-__all__ = ["BEFORE_RESTORE", "BEFORE_RUN", "END", "REQUEUED", "is_checkpoint", "needs", "point"]
+__all__ = ["BEFORE_RESTORE", "BEFORE_RUN", "END", "REQUEUED", "first_end", "is_checkpoint", "needs", "point"]
 
 REQUEUED = "requeued"
 BEFORE_RUN = "start of run"                # somebody's own changes, recorded when a run began
@@ -37,12 +37,12 @@ def needs(store: Store, here: int | None = None) -> set[int]:
     end that tells whether it is. here: the newest of a run that has not ended: the files are not there yet.
     """
     here = _branch(store) if here is None else here
-    needed = (_point(store, here), _point(store, here, named=_named(store, here)), _first_end(store, here))
+    needed = (_point(store, here), _point(store, here, named=_named(store, here)), first_end(store, here))
     return {index for index in needed if index is not None and here and index in store.indexes}    # 0 may be pruned
 
 
 def _point(store: Store, here: int, with_memory: bool = False, named: str = "*") -> int | None:
-    if not here or store.meta(_first_end(store, here)).reason == END:
+    if not here or store.meta(first_end(store, here)).reason == END:
         return None
     run = store.meta(here).run
     return next(index for index in store.history.ancestors(here)
@@ -60,7 +60,7 @@ def _named(store: Store, here: int) -> str:
     return "*"
 
 
-def _first_end(store: Store, here: int) -> int:
+def first_end(store: Store, here: int) -> int:
     """The index that tells how the first process of the run ended; `here` where none does. The end of others that
     outlived it comes later, and so does each completion that was killed."""
     first = here
