@@ -225,6 +225,7 @@ class Cut:
     half_way: list[bytes] = field(default_factory=list)        # notes of restores that failed half way: half_way.py
     looks: Looks | None = None            # what is simple of touches, found, pifs and preimages, until `complete`
     _real: dict[bytes, bool] = field(default_factory=dict)
+    _born: dict[bytes, int] = field(default_factory=dict)
 
     def look(self, path: bytes) -> Found:
         """What stands at a path, asked for once: nothing moves while the run is frozen."""
@@ -232,6 +233,12 @@ class Cut:
         if found is None:
             found = self.looked[path] = look(path) if self._is_real(os.path.dirname(path)) else Found(None)
         return found
+
+    def born_ns(self, path: bytes) -> int:
+        """When what stands there was made, asked for once."""
+        if path not in self._born:
+            self._born[path] = REAL.birth_ns(path)
+        return self._born[path]
 
     def note(self, touch: Touch) -> Touch:
         """With the numbers that its file has by now."""

@@ -150,16 +150,16 @@ def examine(cut: Cut, area: Area, parent: State) -> None:
             cut.examined[inner] = cut.look(inner)
     for path, there_now in cut.examined.items():
         if there_now.st and stat.S_ISREG(there_now.st.st_mode):
-            there_now.slot = slot = _pif_there(area, path, there_now.st)
+            there_now.slot = slot = _pif_there(cut, area, path, there_now.st)
             if slot and area.pif(slot).flags & lib.MM_LEFT:
                 _is_back(cut, area, slot, path)
 
 
-def _pif_there(area: Area, path: bytes, st: os.stat_result) -> int:
+def _pif_there(cut: Cut, area: Area, path: bytes, st: os.stat_result) -> int:
     """The PIF of a file that stands at a path: mm_pif_there says why its number alone may be another one's."""
     slot, gone = area.find_pif(st.st_dev, st.st_ino), lib.MM_COPIED | lib.MM_NAMELESS
     if slot and (area.pif(slot).flags & gone == gone or area.head.flags & lib.MM_JOB):
-        return area.find_pif(st.st_dev, st.st_ino, REAL.birth_ns(path))
+        return area.find_pif(st.st_dev, st.st_ino, cut.born_ns(path))
     return slot
 
 
@@ -235,7 +235,7 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
     first = area.pif_path(p)
     for path in places.of(p, first):
         st = cut.look(path).st
-        if st and _is_there(area, p, path, st):
+        if st and _is_there(cut, area, p, path, st):
             if path != first:
                 area.set_path(p, path)
             copied = is_copied(p) and not p.root and p.size == st.st_size
@@ -252,10 +252,10 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
             return
 
 
-def _is_there(area: Area, pif: mm_pif, path: bytes, st: os.stat_result) -> bool:
+def _is_there(cut: Cut, area: Area, pif: mm_pif, path: bytes, st: os.stat_result) -> bool:
     """Whether it is the file. In a job another run may have removed that, and made one that has got its number."""
     is_it = (st.st_dev, st.st_ino) == (pif.dev, pif.ino)
-    born = REAL.birth_ns(path) if is_it and area.head.flags & lib.MM_JOB and pif.btime_ns else 0
+    born = cut.born_ns(path) if is_it and area.head.flags & lib.MM_JOB and pif.btime_ns else 0
     return is_it and born in (0, pif.btime_ns)
 
 
@@ -267,7 +267,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
     for candidate in (path, kept) if not p.flags & lib.MM_NAMELESS else (kept,):
         found = cut.look(candidate)
         a_copy = is_copied(p) and candidate == kept and not area.may_have_changed_unseen(slot)
-        if found.st and (a_copy or _is_there(area, p, candidate, found.st)):
+        if found.st and (a_copy or _is_there(cut, area, p, candidate, found.st)):
             home, st = candidate, found.st
             break
     if not p.flags & lib.MM_NAMELESS:

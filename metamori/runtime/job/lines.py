@@ -74,11 +74,9 @@ class Lines:
 
     def receive(self, wait_s: float) -> tuple[str, Message, str] | None:
         """On which line, and from whom of the others."""
-        if (got := self._receive()) is None and wait_s > 0:
-            ends = [each for each in (self.counter, self._relay, self._asked, self._others) if each is not None]
-            wait(ends, wait_s)
-            got = self._receive()
-        return got
+        if wait_s > 0 and not self._hears_others:      # a look that finds nothing costs as much as to wait
+            wait([each for each in (self.counter, self._relay, self._asked, self._others) if each is not None], wait_s)
+        return self._receive()
 
     def _receive(self) -> tuple[str, Message, str] | None:
         if self._hears_others and (got := self._from_others()) is not None:
