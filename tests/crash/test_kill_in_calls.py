@@ -14,6 +14,7 @@ from lab import PATIENCE, Lab, gone, wait_until
 from stops import Stops
 
 import metamori
+from metamori._area import lib
 from metamori.runtime.area.run_area import Area
 
 MODES = pytest.mark.parametrize("options", [[], ["--isolate"], ["--isolate", "--cache-size", "0"],
@@ -72,6 +73,30 @@ def test_killed_when_a_file_was_cut(lab: Lab, options: list[str], size: int) -> 
     """The file was shorter and its table not yet: when it grew what had been cut off was there again."""
     killed_at(lab, "data.cut", f"truncate -s {size} f", *options)
     grown(lab, size)
+
+
+def test_the_lock_is_taken_over_while_flags_are_changed(lab: Lab) -> None:
+    """By a call before its look for the freeze: of what it noted and what the checkpoint did, one was lost."""
+    killed_at(lab, "data.cut", "truncate -s 4500 f")
+    driver, stops = lab.sessions[0], Stops(lab.folder / "stops")
+    area = Area(str(lab.store))
+    file = next(area.pif(slot) for slot in area.pifs() if area.pif(slot).lock)
+    stops.arm("data.looked")
+    assert driver.process.stdin
+    driver.process.stdin.write(b"pwrite 3 100 0 2\n")
+    driver.process.stdin.flush()
+    stops.wait("data.looked")
+    with area.session_lock(PATIENCE), area.frozen():
+        flags = file.flags
+        stops.arm("data.locked")
+        stops.go("data.looked")
+        stops.wait("data.locked")
+        file.flags = flags | lib.MM_INDEXED
+        stops.go("data.locked")
+        wait_until(lambda: file.lock == 0, "the call waits for the thaw")
+    area.close()
+    assert driver._line().startswith("100")
+    grown(lab, 4500)
 
 
 @MODES

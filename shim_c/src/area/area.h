@@ -96,7 +96,7 @@ static inline int mm_alone(void) { return *mm_single_threaded && !(mm_cloned | m
 
 /* enter_as(1) of one that takes a file's lock next; 1: it is alone, and that lock's instruction stands between the count and the look
  * for a freeze (mm_unfrozen).  Until then a checkpoint may be under way: nothing but the lock is changed, and what says
- * that its owner died.  The file is open here, so that its slot is no other file's, whatever the checkpoint does.
+ * that its owner died (broken_off).  The file is open here, so that its slot is no other file's, whatever the checkpoint does.
  * Handlers wait before it is looked: one might begin a thread. */
 static inline int mm_enter_alone(void)
 {
@@ -334,7 +334,7 @@ static inline uint64_t hold(struct mm_pif *p)
 {
     uint64_t mask = defer_handlers();
     if (UNLIKELY(mm_lock(&p->lock, MM_LOCK_FILE)))
-        __atomic_fetch_or(&p->flags, MM_BROKEN_OFF, __ATOMIC_RELAXED);
+        p->broken_off = 1;
     if (!mm_no_limit())
         mm_lift_limit(0);
     return mask;

@@ -51,7 +51,6 @@
 #define MM_SETTLED 512  /* was settled in isolation */
 #define MM_MOVED 1024   /* a restore has made it another inode than older indexes know */
 #define MM_LEFT 2048    /* it was renamed out of the scope: older indexes have its bytes in buffers, nothing more is recorded */
-#define MM_BROKEN_OFF 8192  /* who had it locked was killed: its table may tell of more than its size (read_write.c) */
 #define MM_LINKED 4096  /* it had several names when the run came to it: some that no index knows, maybe */
 #define MM_SECONDS 16384 /* its filesystem keeps whole seconds */
 
@@ -183,7 +182,7 @@ struct mm_request {
     char message[512];
 };
 
-#define MM_AREA_VERSION 14
+#define MM_AREA_VERSION 15
 
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
@@ -303,7 +302,8 @@ struct mm_pif {
     uint16_t path_capacity;
     uint8_t listed;            /* it may be on the list of mapped files */
     uint8_t reused;            /* files that had the slot before, and whose names in the store records still say */
-    uint16_t taken;            /* buffer blocks handed out to it in this epoch; beyond some it does not matter how many */
+    uint8_t taken;             /* buffer blocks handed out to it in this epoch; beyond some it does not matter how many */
+    uint8_t broken_off;        /* who had the lock was killed, and more is in its table than its size says; no flag: set amid a freeze, too */
     uint32_t refs;             /* FITs that point here */
     uint32_t root;             /* block table, 0: every block is in place */
     uint32_t next_hash, next_dirty;

@@ -238,7 +238,7 @@ void mm_release_locks(struct mm_area *a, uint32_t tid)
     for (uint32_t slot = 1; slot < a->head->pif_count; slot++) {
         struct mm_pif *p = mm_pif_at(a, slot);
         if ((__atomic_load_n(&p->lock, __ATOMIC_ACQUIRE) & MM_OWNER) == tid)
-            __atomic_fetch_or(&p->flags, MM_BROKEN_OFF, __ATOMIC_RELAXED);
+            p->broken_off = 1;
         mm_release_if(&p->lock, tid);
         mm_release_if(&p->names_lock, tid);
     }

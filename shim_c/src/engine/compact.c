@@ -21,7 +21,7 @@ uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count)
     MM_ASSERT(p->alloc_next + count <= p->alloc_end && p->alloc_end <= mm_area->head->next_block);
     uint64_t first = p->alloc_next;
     p->alloc_next += count;
-    p->taken = (uint16_t)(count + p->taken < UINT16_MAX ? count + p->taken : UINT16_MAX);
+    p->taken = (uint8_t)(count + p->taken < UINT8_MAX ? count + p->taken : UINT8_MAX);
     return first;
 }
 

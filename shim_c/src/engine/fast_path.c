@@ -22,15 +22,15 @@ static inline int ordinary(const struct mm_fit *f, const void *bytes, size_t cou
 static inline int still(const struct mm_seen *seen, int fd, off_t at)
 {
     MM_ASSERT(mm_locked_by_me(&seen->p->lock));
-    return LIKELY(__atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) == seen->slot) && !(seen->p->flags & (MM_HOME | MM_BROKEN_OFF))
-        && LIKELY(!mm_area->head->outsiders) && (at >= 0 || LIKELY(seen->f->owned));
+    return LIKELY(__atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) == seen->slot) && !(seen->p->flags & MM_HOME)
+        && LIKELY(!seen->p->broken_off) && LIKELY(!mm_area->head->outsiders) && (at >= 0 || LIKELY(seen->f->owned));
 }
 
 /* hold() and release() in a call: the program's handlers wait already (wrap_signal.c). */
 static inline void hold_within(struct mm_pif *p)
 {
     if (UNLIKELY(mm_lock(&p->lock, MM_LOCK_FILE)))
-        __atomic_fetch_or(&p->flags, MM_BROKEN_OFF, __ATOMIC_RELAXED);
+        p->broken_off = 1;
     if (UNLIKELY(!mm_no_limit()))
         mm_lift_limit(0);
 }

@@ -323,7 +323,7 @@ long mm_end_for_good(uint32_t slot, struct mm_pif *p, int fd, uint64_t size)
     if (p->flags & MM_VIRTUAL && size < p->home_limit)
         __atomic_store_n(&p->home_limit, size, __ATOMIC_RELEASE);
     mm_forget_rest(p, size, fresh);
-    __atomic_and_fetch(&p->flags, ~MM_BROKEN_OFF, __ATOMIC_RELAXED);
+    p->broken_off = 0;
     return 0;
 }
 
@@ -409,7 +409,7 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
         r = mm_may_reach(fd, at, &asked);
     if (r == 0 && !append && (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_APPEND))
         r = fd = mm_home_reader(slot, fd);     /* pwrite would append */
-    if (UNLIKELY(p->flags & MM_BROKEN_OFF) && r >= 0 && at + asked > (uint64_t)size)
+    if (UNLIKELY(p->broken_off) && r >= 0 && at + asked > (uint64_t)size)
         r = mm_end_for_good(slot, p, fd, size);
     for (int i = 0; i < n && r >= 0 && asked; i++) {
         size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;

@@ -50,7 +50,7 @@ long mm_resize_held(uint32_t slot, int fd, uint64_t length)
     MM_ASSERT(mm_locked_by_me(&p->lock));
     touched(slot, p);
     long r = mm_size(p, fd);
-    if (r >= 0 && UNLIKELY(p->flags & MM_BROKEN_OFF) && length > (uint64_t)r) {
+    if (r >= 0 && UNLIKELY(p->broken_off) && length > (uint64_t)r) {
         long clean = mm_end_for_good(slot, p, fd, r);
         r = clean < 0 ? clean : r;
     }
