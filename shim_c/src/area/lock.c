@@ -17,6 +17,7 @@
 __thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
 
 #define STARVED_NS 2000000
+#define SPINS 256                      /* about as long as to sleep and be woken takes, several times as long as a write of a block */
 #define LOOK_EACH 100                  /* timeouts, a second: whether the number has come round is dearer to find out */
 
 static int owner_dead(uint32_t word, const uint32_t *lock, int timeouts)
@@ -37,7 +38,7 @@ int mm_lock_timed(uint32_t *lock, long timeout_ms)
                 return 0;
             continue;
         }
-        if (spins < 64) {
+        if (spins < SPINS) {
 #if defined(__x86_64__)
             __builtin_ia32_pause();
 #endif
