@@ -49,7 +49,8 @@ class Visits:
         self.excluded: set[str] = set()
         self.tracked: set[str] = set()     # names that a run has used in its scope
         self.numbers: set[int] = set()     # of files that have had such a name: others of theirs show the same
-        self.staying: set[str] = set()     # folders that a restore left where its index has none
+        self.staying: set[str] = set()     # what a restore left, or moved along, to where its index has nothing
+        self.along: set[str] = set()       # of these what came with a folder, as long as no index has it there
         self.story: list[str] = []
         self.visit(12)
         self.known: dict[int, Known] = {0: Known(self.look(), set())}
@@ -93,6 +94,7 @@ class Visits:
         (self.pictures / "plan").write_bytes(pickle.dumps(plan))
         self.say(f"run {number} in {os.path.basename(folder)} {options} {end}")
         newest = max(self.known)
+        self.along.clear()                 # "start of run" has it
         done = self.lab.run([sys.executable, "-c", PROGRAM, self.pictures / "plan"], *options, cwd=folder)
         last = self.pictures / "last"
         assert last.exists() and b"Traceback" not in done.stderr, done.stderr.decode()
@@ -163,9 +165,13 @@ class Visits:
         if found["recorded"]:
             self.known[found["recorded"]] = Known(before, set(self.tracked))
         self.nothing_of_nobody_is_lost(before, after, index, found["from"])
+        if found["recorded"]:
+            self.along.clear()
+        self.along = {path for path in self.along if before.numbers.get(path) == after.numbers.get(path)}
+        self.along |= self.went_along(before, after, found["from"])
         if known:
-            self.compare(known.seen, after, known.exact, f"restore {index}", lost)
-        self.staying |= {note.removesuffix(" holds other files; it stays") for note in found["notes"]}
+            self.compare(known.seen, after, known.exact - self.along, f"restore {index}", lost)
+        self.staying |= self.along | {note.removesuffix(" holds other files; it stays") for note in found["notes"]}
         with Store.open(str(self.lab.store)) as store:
             there = store.state(found["index"]).names
         for path in self.staying:          # for the sake of what is nobody's, noted when that begins only
@@ -185,6 +191,16 @@ class Visits:
                 if path not in self.tracked | saved and entry[0] == "file" and entry[2:4] not in have
                 and before.numbers[path] not in self.numbers]
         assert not gone, self.told(f"restore {index} took away {gone}")
+
+    def went_along(self, before: Seen, after: Seen, left: int) -> set[str]:
+        """Names of what is nobody's in a folder that the restore moved: it goes along, and may come to where a run once
+        had something. A restore leaves it there until it is recorded: when a run begins, or with --force."""
+        with Store.open(str(self.lab.store)) as store:
+            saved = {os.fsdecode(path) for path, entry in store.state(left).names.items() if entry.kind != "absent"}
+        places = {(before.numbers.get(os.path.dirname(path)), os.path.basename(path), number)
+                  for path, number in before.numbers.items() if path not in saved}
+        return {path for path, number in after.numbers.items() if before.numbers.get(path) != number and (
+            after.numbers.get(os.path.dirname(path)), os.path.basename(path), number) in places}
 
     def lost(self) -> dict[int, frozenset[str]]:
         found = json.loads(self.verb("log", "--json").out)
