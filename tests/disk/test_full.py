@@ -267,6 +267,30 @@ def test_without_leave_to_prune_nothing_is(small: Lab) -> None:
     small.verb("verify")
 
 
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--isolate", "--max-bytes", "1G"]], ids=["default", "isolate", "max"])
+def test_a_synced_write_that_finds_no_room_has_written_nothing(small: Lab, options: list[str]) -> None:
+    """What makes it durable takes room too. Once it failed when it had written, and with leave to prune was made again."""
+    (small.work / "f0").write_bytes(bytes(range(256)) * 256)
+    session = small.start(*options)
+    session.must(["open f0 rw,sync", "open f0 rw,sync,append", f"pwrite 3 {MB} 300 1"])
+    filler, full = fill(small.folder), 0
+    for turn in range(40):
+        os.truncate(filler, filler.stat().st_size - 4096 * (turn % 13 + 1))
+        for line in (f"pwrite 3 5000 {turn * 7000} {turn}", f"write 4 {turn * 700 + 50} {turn}", f"write 3 9000 {turn}") * 3:
+            before = session.do(["tree", "lseek 3 0 cur"])
+            answer = session.ask(line)
+            assert answer.isdigit() or answer == "-1 ENOSPC", (line, answer)
+            if answer == "-1 ENOSPC":
+                full += 1
+                assert session.do(["tree", "lseek 3 0 cur"]) == before, (turn, line)
+    filler.unlink()
+    assert full
+    before = session.ask("tree")
+    assert session.end() == 0, session.stderr()
+    assert small.start(native=True).ask("tree") == before
+    small.verb("verify")
+
+
 def test_who_has_the_room_is_said_once(small: Lab) -> None:
     """A disk that looks as if it had room: what is redirected needs it twice until the run has ended."""
     (small.work / "data").write_bytes(bytes(24 * MB))

@@ -200,6 +200,10 @@ static inline void mm_pif_let_names_go(struct mm_pif *p, int held)
         mm_unlock(&p->names_lock);
 }
 
+/* space_reserve.c */
+int mm_room_set_aside(struct mm_area *a, uint64_t blocks);
+void mm_room_set_back(struct mm_area *a, uint64_t blocks, int needed);
+
 #pragma GCC visibility pop
 
 #endif

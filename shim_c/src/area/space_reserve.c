@@ -60,6 +60,18 @@ static int grow(struct mm_area *a, uint64_t need)
     return 0;
 }
 
+static void shrink(struct mm_area *a, uint64_t keep)
+{
+    struct mm_header *h = a->head;
+    MM_ASSERT(mm_locked_by_me(&h->lock));
+    int fd = keep < h->room ? room_open(a) : -1;
+    if (fd >= 0) {
+        if (sys(SYS_ftruncate, fd, keep * MM_BLOCK) == 0)
+            h->room = keep;
+        mm_close_spare(fd);
+    }
+}
+
 /* Room for `more` further redirected blocks; 0, -ENOSPC or -EDQUOT. */
 int mm_room(struct mm_area *a, uint64_t more)
 {
@@ -73,17 +85,34 @@ int mm_room(struct mm_area *a, uint64_t more)
     return e;
 }
 
+/* Room for something that follows a write: counted like blocks that are owed, until it is set back. */
+int mm_room_set_aside(struct mm_area *a, uint64_t blocks)
+{
+    __atomic_add_fetch(&a->head->owed, blocks, __ATOMIC_RELAXED);
+    int e = mm_room(a, 0);
+    if (e)
+        __atomic_sub_fetch(&a->head->owed, blocks, __ATOMIC_RELAXED);
+    return e;
+}
+
+/* needed: the disk was full for what it was set aside for, which gets it now. */
+void mm_room_set_back(struct mm_area *a, uint64_t blocks, int needed)
+{
+    struct mm_header *h = a->head;
+    __atomic_sub_fetch(&h->owed, blocks, __ATOMIC_RELAXED);
+    if (!needed)
+        return;
+    mm_lock(&h->lock, MM_LOCK_AREA);
+    shrink(a, wanted(h, 0));
+    mm_unlock(&h->lock);
+}
+
 /* Give room back, as long as nobody buffers anything.  records: only what is held for those. */
 void mm_room_give(struct mm_area *a, int records)
 {
     struct mm_header *h = a->head;
     uint64_t keep = records ? h->owed : 0;
     mm_lock(&h->lock, MM_LOCK_AREA);
-    int fd = keep < h->room ? room_open(a) : -1;
-    if (fd >= 0) {
-        if (sys(SYS_ftruncate, fd, keep * MM_BLOCK) == 0)
-            h->room = keep;
-        mm_close_spare(fd);
-    }
+    shrink(a, keep);
     mm_unlock(&h->lock);
 }

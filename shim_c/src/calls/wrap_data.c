@@ -191,12 +191,8 @@ static int syncs(int fd) { return open_flags(fd) & O_DSYNC; }
 /* The engine's write; durable when it answers, where the descriptor says so. */
 static inline long engine_write(uint32_t slot, int fd, const struct iovec *vector, int count, off_t at)
 {
-    long r = mm_write(slot, fd, vector, count, at, appends(fd));
-    if (UNLIKELY(syncs(fd)) && r > 0) {
-        long e = mm_ahead_blocks(slot);
-        r = e < 0 ? e : r;
-    }
-    return r;
+    return UNLIKELY(syncs(fd)) ? mm_write_through(slot, fd, vector, count, at, appends(fd))
+                               : mm_write(slot, fd, vector, count, at, appends(fd));
 }
 
 /* A write as the kernel is asked for it, and the same bytes for the engine. */
@@ -331,12 +327,9 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
         r = result(sys(SYS_pwritev2, fd, vector, count, at, 0, flags));
     } else {
         r = (flags & RWF_APPEND) && (flags & RWF_NOAPPEND) ? -EINVAL : flags_refused(SYS_pwritev2, at, flags);
+        int append = !(flags & RWF_NOAPPEND) && (appends(fd) || (flags & RWF_APPEND));
         if (r == 0)
-            r = mm_write(slot, fd, vector, count, at, !(flags & RWF_NOAPPEND) && (appends(fd) || (flags & RWF_APPEND)));
-        if (r > 0 && (syncs(fd) || (flags & (RWF_DSYNC | RWF_SYNC)))) {
-            long e = mm_ahead_blocks(slot);
-            r = e < 0 ? e : r;
-        }
+            r = (syncs(fd) || (flags & (RWF_DSYNC | RWF_SYNC)) ? mm_write_through : mm_write)(slot, fd, vector, count, at, append);
         r = result(r);
     }
     leave();

@@ -188,6 +188,10 @@ long mm_ahead_home(uint32_t slot, int home);
 long mm_ahead_moved(uint32_t slot, const char *copy);
 long mm_ahead_blocks(uint32_t slot);
 long mm_ahead_all(void);
+uint64_t mm_ahead_ranges(struct mm_pif *p);       /* locked */
+
+/* write_through.c */
+long mm_write_through(uint32_t slot, int fd, const struct iovec *vector, int count, off_t at, int append);
 
 #pragma GCC visibility pop
 
