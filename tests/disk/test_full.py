@@ -291,6 +291,38 @@ def test_a_synced_write_that_finds_no_room_has_written_nothing(small: Lab, optio
     small.verb("verify")
 
 
+NAMES = """
+import errno, os, sys
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        if line == "missing\\n":
+            os.unlink("missing")
+        for n in range(4000) if line == "make\\n" else []:
+            os.symlink("x", f"{n:06d}" + "n" * 150)
+        print("made", flush=True)
+    except OSError as error:
+        print(errno.errorcode[error.errno], flush=True)
+sys.exit(3)
+"""
+
+
+def test_the_end_has_room_for_names(small: Lab, tmp_path: Path) -> None:
+    """Held was what files need, for names nothing: the command's status was lost, and the run called killed."""
+    session = Session([*small.argv("run"), "--", sys.executable, "-c", NAMES], small.work, small.env, tmp_path / "stderr")
+    small.sessions.append(session)
+    assert session._line() == "ready" and session.ask("make") == "made"
+    filler = fill(small.folder)
+    assert session.ask("missing") == "ENOENT"
+    assert (session.end(), session.stderr()) == (3, "")
+    filler.unlink()
+    assert small.log()["checkpoints"][-1]["message"] == "end of run, status 3"
+    small.verb("verify")
+    assert len(os.listdir(small.work)) == 4000
+    small.restore(0)
+    assert os.listdir(small.work) == []
+
+
 def test_who_has_the_room_is_said_once(small: Lab) -> None:
     """A disk that looks as if it had room: what is redirected needs it twice until the run has ended."""
     (small.work / "data").write_bytes(bytes(24 * MB))

@@ -1,9 +1,9 @@
 /* space_reserve.c - room on the disk for the end of the run, held from the moment that bytes are buffered.
  *
  * A block that a block table redirects is written back at the end.  That takes as much room again: for the pre-image of what
- * is in place there, or (isolated) for the file itself; and the records take some.  So a file of the run area is
+ * is in place there, or (isolated) for the file itself; and the records take some, of names too.  So a file of the run area is
  * kept as large as that (owed, and a part for records), and is given back when the end begins.  A disk that fills up says so
- * to the write that would need the room, never to the end.
+ * to the write, or to the call that makes a name, that would need the room, never to the end.
  * Where the file system cannot allocate ahead nothing is held.
  */
 #define _GNU_SOURCE
@@ -17,7 +17,9 @@
 static uint64_t wanted(const struct mm_header *h, uint64_t more)
 {
     uint64_t owed = __atomic_load_n(&h->owed, __ATOMIC_RELAXED) + more;
-    return owed + owed / 16 + __atomic_load_n(&h->pif_count, __ATOMIC_RELAXED) / 8 + LEAST;
+    uint64_t noted = __atomic_load_n(&h->journal_tail, __ATOMIC_RELAXED) - __atomic_load_n(&h->committed_journal, __ATOMIC_RELAXED);
+    /* a checkpoint has a name in its records and in `head`: so does the journal, and with less beside it */
+    return owed + owed / 16 + __atomic_load_n(&h->pif_count, __ATOMIC_RELAXED) / 8 + noted * 2 / MM_BLOCK + LEAST;
 }
 
 /* No file of the program may be longer than its limit says, so neither may this one: a signal would come. */

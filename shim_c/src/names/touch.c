@@ -154,6 +154,9 @@ static long touch(const char *path, long looked, const struct statx *st)
         if (r < 0)
             return r;
     }
+    /* what takes a name away goes on without: it may be what makes room */
+    if (!record.mode && (e = mm_room(mm_area, 0)) < 0)
+        return e;
     record.stamp_ns = mm_stamp_of_job();
     record.check = checked(&record, text);
     uint64_t mask = defer_handlers();
