@@ -267,16 +267,19 @@ def test_without_leave_to_prune_nothing_is(small: Lab) -> None:
     small.verb("verify")
 
 
-@pytest.mark.parametrize("options", [[], ["--isolate"], ["--isolate", "--max-bytes", "1G"]], ids=["default", "isolate", "max"])
+@pytest.mark.parametrize(
+    "options", [[], ["--isolate"], ["--isolate", "--max-bytes", "1G"]], ids=["default", "isolate", "max"]
+)
 def test_a_synced_write_that_finds_no_room_has_written_nothing(small: Lab, options: list[str]) -> None:
-    """What makes it durable takes room too. Once it failed when it had written, and with leave to prune was made again."""
+    """What makes it durable takes room too. It failed when it had written, and with leave to prune was made again."""
     (small.work / "f0").write_bytes(bytes(range(256)) * 256)
     session = small.start(*options)
     session.must(["open f0 rw,sync", "open f0 rw,sync,append", f"pwrite 3 {MB} 300 1"])
     filler, full = fill(small.folder), 0
     for turn in range(40):
         os.truncate(filler, filler.stat().st_size - 4096 * (turn % 13 + 1))
-        for line in (f"pwrite 3 5000 {turn * 7000} {turn}", f"write 4 {turn * 700 + 50} {turn}", f"write 3 9000 {turn}") * 3:
+        lines = f"pwrite 3 5000 {turn * 7000} {turn}", f"write 4 {turn * 700 + 50} {turn}", f"write 3 9000 {turn}"
+        for line in lines * 3:
             before = session.do(["tree", "lseek 3 0 cur"])
             answer = session.ask(line)
             assert answer.isdigit() or answer == "-1 ENOSPC", (line, answer)
@@ -309,7 +312,8 @@ sys.exit(3)
 
 def test_the_end_has_room_for_names(small: Lab, tmp_path: Path) -> None:
     """Held was what files need, for names nothing: the command's status was lost, and the run called killed."""
-    session = Session([*small.argv("run"), "--", sys.executable, "-c", NAMES], small.work, small.env, tmp_path / "stderr")
+    words = [*small.argv("run"), "--", sys.executable, "-c", NAMES]
+    session = Session(words, small.work, small.env, tmp_path / "stderr")
     small.sessions.append(session)
     assert session._line() == "ready" and session.ask("make") == "made"
     filler = fill(small.folder)
