@@ -110,32 +110,18 @@ class Buffers:
         for run, group in groupby(sorted(wanted), key=lambda each: each[0]):
             source, parts = self._reader(run), []
             stretches, size = Stretches(self._door, source), self._door.fstat(source).st_size
-            for _, start, length, place in group:
-                if start + length > size:
-                    raise Damaged(self._short(run, start, length))
-                data = stretches.data(start, start + length)
-                if length <= SHORT and data == [(start, start + length)]:
-                    parts.append((start, length, place))
-                else:
-                    self._copy_long(run, target, (start, length, place), data)
             try:
+                for _, start, length, place in group:
+                    if start + length > size:
+                        raise EOFError(start, start + length)
+                    data = stretches.data(start, start + length)
+                    if length <= SHORT and data == [(start, start + length)]:
+                        parts.append((start, length, place))
+                    else:
+                        copy_long(self._door, source, target, (start, length, place), data)
                 copy_all(self._door, source, target, parts)
             except EOFError as error:
                 raise Damaged(self._short(run, error.args[0], error.args[1] - error.args[0])) from None
-
-    def _copy_long(self, run: int, target: int, part: Part, data: list[Range]) -> None:
-        """One range, of which `data` is not a hole."""
-        start, length, place = part
-        end, shift, source = start + length, place - start, self._reader(run)
-        if not any(number % BLOCK_BYTES for number in part) and self._door.clone_range(
-                source, start, target, place, length):
-            return
-        at = start
-        for low, high in [*data, (end, end)]:
-            write_zeros(self._door, target, at + shift, low + shift)
-            if self._door.copy_range(source, low, target, low + shift, high - low) != high - low:
-                raise Damaged(self._short(run, low, high - low))
-            at = high
 
     def save(self, run: int, source: int, ranges: Sequence[Range]) -> list[tuple[int, int]]:
         """Append bytes [start, end) of a file to the buffer of a run; where each range is in it, and its checksum.
@@ -204,6 +190,20 @@ class Buffers:
 
     def _short(self, run: int, start: int, length: int) -> str:
         return f"{os.fsdecode(self._layout.buffer(run))} ends at byte {self.size(run)}, not {start + length}"
+
+
+def copy_long(door: Door, source: int, target: int, part: Part, data: Iterable[Range]) -> None:
+    """One range of an open file into another, of which `data` is not a hole; the rest becomes one. EOFError with what
+    it does not have."""
+    start, length, place = part
+    at, end, shift = start, start + length, place - start
+    if not any(number % BLOCK_BYTES for number in part) and door.clone_range(source, start, target, place, length):
+        return
+    for low, high in [*data, (end, end)]:
+        write_zeros(door, target, at + shift, low + shift)
+        if door.copy_range(source, low, target, low + shift, high - low) != high - low:
+            raise EOFError(low, high)
+        at = high
 
 
 def write_zeros(door: Door, fd: int, start: int, end: int) -> None:

@@ -19,6 +19,7 @@ from operator import attrgetter
 from metamori.errors import ChangedOutside, Damaged, MetamoriError, StoreBusy
 from metamori.store.format.records import NO_LIMIT
 from metamori.store.io import commit
+from metamori.store.io.coalesced_io import SHORT
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import PIECE_BYTES
 from metamori.store.read import invalidated
@@ -27,7 +28,7 @@ from metamori.store.read.holders import Holders
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.aml import AddressMap
-from metamori.tables.view import BUFFER, HOME, LOST, ZERO, Piece
+from metamori.tables.view import BUFFER, HOME, LOST, Piece
 
 Chunk = tuple[int, int, bytes | None]
 
@@ -43,6 +44,7 @@ class Reader:
         self._state = store.state(index)
         self.size = self._state.pifs[inode].size
         self._fd = -1
+        self._seen = (0, 0, 0)             # data last found: in which buffer (0: in place), start, end
         self._pieces: list[Piece] = []
         self._pieces_of: tuple[State, AddressMap] | None = None   # what they were worked out from
 
@@ -54,8 +56,8 @@ class Reader:
             self._store.door.close(self._fd)
 
     def chunks(self, ranges: Iterable[tuple[int, int]] = ((0, NO_LIMIT),)) -> Iterator[tuple[int, int, bytes | None]]:
-        """(start, end, bytes) in order, at most 1 MB of bytes each; None instead, for as many as there are, where all
-        are zeros: a store may say that a file is very long."""
+        """(start, end, bytes) in order, at most 1 MB of bytes each; None instead, for as many as there are, in a
+        hole: a file may be very long."""
         left = [(start, min(end, self.size)) for start, end in ranges if start < self.size]
         left.reverse()
         while left:
@@ -86,9 +88,8 @@ class Reader:
         while left and room > 0 and not again:
             start, end = left[-1]
             piece = self._piece_at(start)
-            stop = min(piece.end, end, start + PIECE_BYTES if piece.kind != ZERO else end)
             try:
-                data = self._bytes(piece.clip(start, stop))
+                stop, data = self._bytes(piece.clip(start, end))
             except MetamoriError:
                 if found:                  # what comes before it first
                     break
@@ -116,28 +117,36 @@ class Reader:
             self._pieces, self._pieces_of = [piece for each in parts for piece in each], counts
         return self._pieces[bisect_right(self._pieces, offset, key=attrgetter("start")) - 1]
 
-    def _bytes(self, piece: Piece) -> bytes | None:
-        """Those that were there; whether they count is asked afterwards."""
-        length = piece.end - piece.start
+    def _bytes(self, piece: Piece) -> tuple[int, bytes | None]:
+        """The first that were there, and where they end; whether they count is asked afterwards."""
         if piece.kind == BUFFER:
             try:
-                self._store.checked(self._index).require(piece.run, piece.offset, piece.offset + length)
-                return self._store.buffers.read(piece.run, piece.offset, length)
+                return self._buffered(piece)
             except Damaged:
                 beside = self._store.is_being_pruned()
                 if not self._store.was_pruned():
                     if beside:
                         raise self._store.being_pruned() from None
                     raise
-                return _AGAIN
+                return piece.end, _AGAIN
         if piece.kind == LOST:
             raise Damaged(f"{self._name()}: bytes {piece.start}-{piece.end} of checkpoint {self._index} "
                           "are lost")
         if piece.kind == HOME:
-            return self._home_bytes(piece.start, length)
-        return None
+            return self._in_place(piece)
+        return piece.end, None
 
-    def _home_bytes(self, start: int, length: int) -> bytes:
+    def _buffered(self, piece: Piece) -> tuple[int, bytes | None]:
+        buffers, place = self._store.buffers, piece.offset
+        length = piece.end - piece.start
+        data, end = place, place + length
+        if length > SHORT:                 # shorter ones are read faster than looked at
+            data, end = self._data(piece.run, place, end, buffers.data_ranges(piece.run, place, end))
+        stop = min(end, place + PIECE_BYTES) if data == place else data
+        self._store.checked(self._index).require(piece.run, place, stop)
+        return piece.start + stop - place, buffers.read(piece.run, place, stop - place) if data == place else None
+
+    def _in_place(self, piece: Piece) -> tuple[int, bytes | None]:
         if self._fd < 0:
             saved = self._state.saved(self._inode)
             try:
@@ -145,9 +154,24 @@ class Reader:
             except (ChangedOutside, Damaged):
                 if self._state.saved(self._inode) is saved:
                     raise
-                return _AGAIN              # from a copy, which counts by now
+                return piece.end, _AGAIN   # from a copy, which counts by now
             self._fd = self._store.door.open(home, os.O_RDONLY | os.O_NONBLOCK)
-        return self._store.door.pread(self._fd, length, start)
+        door, start = self._store.door, piece.start
+        end = min(piece.end, door.fstat(self._fd).st_size)
+        if end <= start:                   # it is too short
+            return piece.end, b""
+        data, end = self._data(0, start, end, door.data_ranges(self._fd, start, end))
+        if data > start:
+            return data, None
+        stop = min(end, start + PIECE_BYTES)
+        return stop, door.pread(self._fd, stop - start, start)
+
+    def _data(self, run: int, start: int, end: int, ranges: Iterator[tuple[int, int]]) -> tuple[int, int]:
+        """The first data in [start, end). The last answer is kept: tmpfs finds the end of the data page by page. Not
+        where a hole is, which somebody may fill."""
+        if not (self._seen[0] == run and self._seen[1] <= start < self._seen[2]):
+            self._seen = run, *next(ranges, (end, end))
+        return max(start, self._seen[1]), min(end, self._seen[2])
 
     def _name(self) -> str:
         return os.fsdecode(self._state.pifs[self._inode].filename)

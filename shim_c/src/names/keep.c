@@ -1,6 +1,24 @@
 /* keep.c - names change in the user's folders at once; what would be destroyed is first linked into the store, or copied. */
 #include "names/names.h"
 
+/* The data of a file into a new one, whose holes are where its own are. */
+static long copy_data(int from, int to, uint64_t size)
+{
+    long r = sys(SYS_ftruncate, to, size);
+    for (uint64_t at = 0; r == 0 && at < size;) {
+        long data = sys_lseek(from, at, SEEK_DATA);
+        if (data == -ENXIO)
+            break;
+        long hole = data < 0 ? data : sys_lseek(from, data, SEEK_HOLE);
+        if (hole < 0)                  /* a filesystem that cannot say */
+            data = at, hole = size;
+        at = (uint64_t)hole < size ? (uint64_t)hole : size;
+        if ((uint64_t)data < at)
+            r = mm_copy(from, data, to, data, at - data);
+    }
+    return r;
+}
+
 /* *size: of the file that was copied, as it is now. */
 static long keep_copy(const char *path, int follow, const char *kept, uint64_t *size)
 {
@@ -13,7 +31,7 @@ static long keep_copy(const char *path, int follow, const char *kept, uint64_t *
     long to = r < 0 ? r : mm_open_spare(AT_FDCWD, kept, O_WRONLY | O_CREAT | O_EXCL, 0600);
     if (to >= 0) {
         sys(SYS_fchmod, to, 0600);     /* whatever the umask */
-        r = mm_copy((int)from, 0, (int)to, 0, st.st_size);
+        r = copy_data((int)from, (int)to, st.st_size);
         struct timespec times[2] = { st.st_atim, st.st_mtim };
         sys(SYS_utimensat, to, NULL, times, 0);    /* it stands for the file: an index knows its time */
         if (r == 0 && mm_area->head->flags & MM_POWER)     /* on another file system nothing orders it before what follows */
