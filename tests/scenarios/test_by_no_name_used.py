@@ -102,3 +102,23 @@ def test_a_running_program_by_another_name(elsewhere: Lab) -> None:
     assert (done.returncode, done.stdout) == (0, b"x0\n") or (done.returncode, done.stdout) == (0, b"0\nx"), done
     assert b"is not executed" not in done.stderr
     elsewhere.verb("verify")
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])
+@pytest.mark.parametrize("how", WRITTEN)
+def test_written_to_and_moved_out_with_the_store_elsewhere(elsewhere: Lab, how: str, options: list[str]) -> None:
+    """Where the store can have no link the checkpoint does not find it: what it was is lost, and that is said. Once it
+    came back with the size from before the run."""
+    lab = elsewhere
+    del lab.env["METAMORI_TRACK"]
+    (lab.folder / "out").mkdir()
+    data = os.urandom(70000)
+    (lab.work / "used").write_bytes(data)
+    os.link(lab.work / "used", lab.work / "other")
+    done = lab.run([sys.executable, "-c", LEFT.format(WRITTEN[how], "")], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "other is lost" in lab.restore(1, code=12).stderr
+    for index, want in (2, []), (0, ["other", "used"]):
+        lab.restore(index)
+        have = [each.name for each in sorted(lab.work.iterdir()) if each.read_bytes() == data]
+        assert have == want, index

@@ -227,7 +227,8 @@ class Fold:
         self._knows((pif.dev, pif.ino), inode)
         known = self.before.pifs.get(inode)
         # in a job others change our files as they please, and save what was there themselves
-        if known and pif.preexisting and not pif.object and not self.in_job and not self._is_as_known(pif, known):
+        if known and pif.preexisting and not self.in_job and not (
+                self._is_as_seen(pif, known) if pif.object else self._is_as_known(pif, known)):
             self.changed_beside.add(pif.slot)      # what the parent has in buffers is not there any more
         else:
             self.area.pif(pif.slot).object = inode
@@ -285,6 +286,14 @@ class Fold:
         if not self._at_head:
             self._at_head = {(each.dev, each.ino): (each.size, each.mtime_ns) for each in self.store.head.identities}
         return self._at_head.get((pif.dev, pif.ino)) in was
+
+    def _is_as_seen(self, pif: Pif, known: PifEntry) -> bool:
+        """Whether one that had no name the parent knew, nor a link in the store, is as the parent assumed it to be: it
+        had left the scope by a name, where nobody could look at it."""
+        if known.kept or known.was_deleted or self.before.paths(known.inode):
+            return True
+        noted = self._noted.get((pif.dev, pif.ino))
+        return noted is None or (noted.size, noted.mtime_ns) == (known.size, known.mtime_ns)
 
     def _old(self, pif: Pif) -> tuple[int, int, int, int, int]:
         """Size, time, mode and owner before the run. A file that was only chmodded has no PIF yet, but a note."""

@@ -24,7 +24,10 @@ long mm_leave_scope(const char *path)
     if (!slot)
         return error;
     mm_by_another_name(slot, path, 1);
-    return mm_settle_for_good(slot, path, O_NOFOLLOW);
+    error = mm_settle_for_good(slot, path, O_NOFOLLOW);
+    if (error == 0 && st.stx_nlink > 1)            /* now: killed later, whoever completes the run must find it */
+        mm_keep_left(slot, path);
+    return error;
 }
 
 /* It has left, and has no name in the scope any more. */

@@ -89,7 +89,7 @@ void mm_keep_nameless(uint32_t slot, int fd)
     mm_pif_let_names_go(p, held);
 }
 
-/* A file that has left the scope by one name and may have others in it that no run has used; path: where it is.  It may be
+/* A file that leaves the scope by one name, or has, and may have others in it that no run has used; path: where it is.  It may be
  * written to out there: until one of them is used the store's link says what checkpoints have of it. */
 void mm_keep_left(uint32_t slot, const char *path)
 {
