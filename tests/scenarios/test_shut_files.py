@@ -4,6 +4,7 @@ program notices nothing, and every index comes back."""
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from conftest import Compile
 from lab import Lab, picture
 from stops import Stops
 
@@ -385,3 +387,18 @@ print(*said)
     assert natively == "EACCES EACCES EINVAL EINVAL EINVAL EINVAL\n"
     (lab.work / "shut").rename(lab.folder / "aside")
     assert act(lab, *lab.argv("run"), "--", sys.executable, "-c", program) == natively
+
+
+@pytest.mark.parametrize("options", [(), ("--isolate",), ("--mode", "single")], ids=["default", "isolated", "single"])
+def test_what_is_refused_in_a_shut_folder(lab: Lab, compiled: Compile, options: tuple[str, ...]) -> None:
+    program = Path(shutil.copy(compiled("refused_early"), lab.folder))
+    program.chmod(0o755)
+    act(lab, sys.executable, "-c", BEGIN + """
+for folder in ("shut", "fixed"):
+    os.mkdir(folder)
+    put(folder + "/old", "old")
+put("file", "text"); os.chmod("shut", 0); os.chmod("fixed", 0o555)
+""", native=True)
+    natively = act(lab, program, native=True)
+    assert "as before" in natively
+    assert act(lab, *lab.argv("run"), *options, "--", program) == natively

@@ -75,7 +75,7 @@ long mm_queue_opened(const char *name, long fd);
 long mm_confining(long number, long a, long b, long c);
 
 /* wrap_attributes.c */
-long mm_attributes_at(int flags, long number, long a, long b, long c, long d, long e, long f);
+long mm_attributes_at(int flags, mode_t mode, long number, long a, long b, long c, long d, long e, long f);
 
 /* wrap_credentials.c */
 long mm_user_by_number(long number, long a, long b, long c);

@@ -112,26 +112,50 @@ static inline int begin_on_fd(int fd, struct on_fd *on)
     return e < 0 ? end_on_fd(on, (int)result(e)) : 0;
 }
 
+/* The kernel takes set-id bits from a file that an ordinary user writes, but sees only what goes in place: with them, what is open
+ * is written there, as if it had been opened so (mm_opened). */
+static int gives_set_id(mode_t mode) { return UNLIKELY(mode & (S_ISUID | S_ISGID)) && following() && sys(SYS_geteuid) != 0; }
+
+static int begin_mode(struct noted *n, int dir, const char *path, int flags, mode_t mode)
+{
+    struct statx st;
+    int r = begin_attributes(n, dir, path, flags);
+    if (r == 0 && gives_set_id(mode) && n->name[0] && mm_look_at(n->name, &st) == 0 && S_ISREG(st.stx_mode)) {
+        uint32_t slot = mm_pif_of(&st);
+        if (slot && mm_pif_at(mm_area, slot)->refs)
+            mm_home_by_name(slot, n->name, 0, MM_ENGINE);
+    }
+    return r;
+}
+
+static int begin_mode_on_fd(int fd, struct on_fd *on, mode_t mode)
+{
+    int r = begin_on_fd(fd, on);
+    if (r == 0 && on->entered && gives_set_id(mode) && pif_of(fd))
+        mm_stay_home(pif_of(fd), fd, 0, MM_ENGINE);
+    return r;
+}
+
 EXPORT int chmod(const char *path, mode_t mode)
 {
     struct noted n;
-    return begin_attributes(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, REAL(chmod)(path, mode));
+    return begin_mode(&n, AT_FDCWD, path, 0, mode) ? -1 : mm_end_noted(&n, REAL(chmod)(path, mode));
 }
 EXPORT int lchmod(const char *path, mode_t mode)
 {
     struct noted n;
-    return begin_attributes(&n, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1 : mm_end_noted(&n, REAL(lchmod)(path, mode));
+    return begin_mode(&n, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, mode) ? -1 : mm_end_noted(&n, REAL(lchmod)(path, mode));
 }
 EXPORT int fchmod(int fd, mode_t mode)
 {
     fd = mm_theirs(fd);
     struct on_fd on;
-    return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, REAL(fchmod)(fd, mode));
+    return begin_mode_on_fd(fd, &on, mode) ? -1 : end_on_fd(&on, REAL(fchmod)(fd, mode));
 }
 EXPORT int fchmodat(int dir, const char *path, mode_t mode, int flags)
 {
     struct noted n;
-    return begin_attributes(&n, dir, path, flags) ? -1 : mm_end_noted(&n, REAL(fchmodat)(dir, path, mode, flags));
+    return begin_mode(&n, dir, path, flags, mode) ? -1 : mm_end_noted(&n, REAL(fchmodat)(dir, path, mode, flags));
 }
 EXPORT int chown(const char *path, uid_t uid, gid_t gid)
 {
@@ -331,13 +355,14 @@ EXPORT int fremovexattr(int fd, const char *name)
     return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, REAL(fremovexattr)(fd, name));
 }
 
-/* fchmodat2(2), setxattrat(2) and removexattrat(2): the C library has no function for them, or one that knows no empty path. */
-long mm_attributes_at(int flags, long number, long a, long b, long c, long d, long e, long f)
+/* fchmodat2(2), setxattrat(2) and removexattrat(2): the C library has no function for them, or one that knows no empty path.
+ * mode: what the file is given; 0. */
+long mm_attributes_at(int flags, mode_t mode, long number, long a, long b, long c, long d, long e, long f)
 {
     struct on_fd on;
     if (is_open_file((const char *)b, flags))
-        return begin_on_fd((int)a, &on) ? -1 : end_on_fd(&on, (int)REAL(syscall)(number, a, b, c, d, e, f));
+        return begin_mode_on_fd((int)a, &on, mode) ? -1 : end_on_fd(&on, (int)REAL(syscall)(number, a, b, c, d, e, f));
     struct noted n;
-    return begin_attributes(&n, (int)a, (const char *)b, flags) ? -1
+    return begin_mode(&n, (int)a, (const char *)b, flags, mode) ? -1
          : mm_end_noted(&n, (int)REAL(syscall)(number, a, b, c, d, e, f));
 }

@@ -307,6 +307,8 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
     struct way way = { 0 };
     SCRATCH(old);
     struct linked l = { 0 };
+    if (flags & ~(AT_EMPTY_PATH | AT_SYMLINK_FOLLOW))
+        return REAL(linkat)(from_dir, from, to_dir, to, flags);        /* which refuses them before it looks at the paths */
     int by_descriptor = flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) && following();
     if (by_descriptor)
         enter();
@@ -355,7 +357,13 @@ EXPORT int link(const char *from, const char *to) { return linkat(AT_FDCWD, from
 EXPORT int symlinkat(const char *target, int dir, const char *path)
 {
     struct noted n;
-    return mm_begin_noted(&n, dir, path, MM_ALL_HELD) ? -1 : mm_end_noted(&n, REAL(symlinkat)(target, dir, path));
+    if (LIKELY(mm_begin_noted(&n, dir, path, MM_ALL_HELD) == 0))
+        return mm_end_noted(&n, REAL(symlinkat)(target, dir, path));
+    if (errno == EACCES) {             /* of the new name; the kernel looks at the target first */
+        long e = sys(SYS_symlinkat, target, AT_FDCWD, "/");
+        errno = e == -EEXIST ? EACCES : (int)-e;
+    }
+    return -1;
 }
 EXPORT int symlink(const char *target, const char *path) { return symlinkat(target, AT_FDCWD, path); }
 
@@ -366,9 +374,18 @@ EXPORT int mkdirat(int dir, const char *path, mode_t mode)
 }
 EXPORT int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
 
+/* What mknod makes none of the kernel refuses before it looks at the path. */
+static int is_made(mode_t mode)
+{
+    mode_t kind = mode & S_IFMT;
+    return !kind || kind == S_IFREG || kind == S_IFCHR || kind == S_IFBLK || kind == S_IFIFO || kind == S_IFSOCK;
+}
+
 EXPORT int mknodat(int dir, const char *path, mode_t mode, dev_t device)
 {
     struct noted n;
+    if (!is_made(mode))
+        return REAL(mknodat)(dir, path, mode, device);
     return mm_begin_noted(&n, dir, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(mknodat)(dir, path, mode, device));
 }
 EXPORT int mknod(const char *path, mode_t mode, dev_t device) { return mknodat(AT_FDCWD, path, mode, device); }
@@ -376,11 +393,15 @@ EXPORT int mknod(const char *path, mode_t mode, dev_t device) { return mknodat(A
 EXPORT int __xmknod(int version, const char *path, mode_t mode, dev_t *device)
 {
     struct noted n;
+    if (!is_made(mode))
+        return REAL(__xmknod)(version, path, mode, device);
     return mm_begin_noted(&n, AT_FDCWD, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(__xmknod)(version, path, mode, device));
 }
 EXPORT int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t *device)
 {
     struct noted n;
+    if (!is_made(mode))
+        return REAL(__xmknodat)(version, dir, path, mode, device);
     return mm_begin_noted(&n, dir, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(__xmknodat)(version, dir, path, mode, device));
 }
 EXPORT int mkfifoat(int dir, const char *path, mode_t mode) { return mknodat(dir, path, mode | S_IFIFO, 0); }

@@ -137,9 +137,9 @@ static long names(long number, long a, long b, long c, long d, long e, long f)
     ON(mknodat, mknodat(I(a), S(b), (mode_t)c, (dev_t)(unsigned)d));
     ON(fchmod, fchmod(I(a), (mode_t)b));
     ON(fchmodat, fchmodat(I(a), S(b), (mode_t)c, 0));
-    case SYS_fchmodat2: return mm_attributes_at(I(d), number, a, b, c, d, e, f);
+    case SYS_fchmodat2: return mm_attributes_at(I(d), (mode_t)c, number, a, b, c, d, e, f);
     case SYS_setxattrat:
-    case SYS_removexattrat: return mm_attributes_at(I(c), number, a, b, c, d, e, f);
+    case SYS_removexattrat: return mm_attributes_at(I(c), 0, number, a, b, c, d, e, f);
     ON(fchown, fchown(I(a), (uid_t)b, (gid_t)c));
     ON(fchownat, fchownat(I(a), S(b), (uid_t)c, (gid_t)d, I(e)));
     case SYS_utimensat:                /* without a name it is refused where that is wanted */

@@ -32,6 +32,15 @@ static long put_home(uint32_t slot, struct mm_pif *p, int home, uint64_t size)
     return r;
 }
 
+/* The kernel has taken these bits for what we wrote; the program has not written now.  Nobody else's file is ours to give them. */
+static void set_id_again(int home, const struct stat *before)
+{
+    struct stat now;
+    if (UNLIKELY(before->st_mode & (S_ISUID | S_ISGID)) && sys(SYS_fstat, home, &now) == 0
+        && (now.st_mode | (before->st_mode & (S_ISUID | S_ISGID))) == before->st_mode && now.st_mode != before->st_mode)
+        sys(SYS_fchmod, home, before->st_mode & 07777);
+}
+
 /* All bytes home.  whole: the kernel is about to change any of them, so all that an index needs is saved. */
 static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
 {
@@ -55,6 +64,8 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
         r = mm_ahead_sync();
     if (r == 0 && moved)
         r = mm_ahead_home(slot, home);
+    if (moved)
+        set_id_again(home, &st);
     if (r < 0)
         return r;
     struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, st.st_mtim };

@@ -211,6 +211,17 @@ static int is_stored(uint32_t slot, const struct mm_pif *p, const struct statx *
     return sys(SYS_faccessat, AT_FDCWD, kept, F_OK) == 0;  /* whoever was about to move it may have been killed */
 }
 
+/* Does the folder let a name of it go?  A link in the store moves the file's ctime, also where the kernel then refuses the call. */
+static long may_go(const char *path)
+{
+    SCRATCH(folder);
+    size_t at = strrchr(path, '/') - path;
+    memcpy(folder, path, at);
+    folder[at] = 0;
+    long r = sys(SYS_faccessat2, AT_FDCWD, at ? folder : "/", W_OK | X_OK, AT_EACCESS);
+    return r == -EACCES || r == -EPERM ? r : 0;
+}
+
 /* Before a regular file loses a name, which is held: what an index or an open descriptor needs of it goes into the store.
  * looked, seen: what statx answered of it since it is held.
  * Where doomed->slot is not 0 its names_lock is held from then on, until mm_gone or mm_spared: nobody else gives or takes a
@@ -245,7 +256,7 @@ long mm_keep(const char *path, long looked, const struct statx *seen, struct mm_
     if (error == 0) {
         doomed->names = st.stx_nlink - ((p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT);
         int needed = p->created != mm_area->head->epoch || (p->flags & MM_INDEXED) || p->refs;
-        if (needed && !is_stored(slot, p, &st)) {
+        if (needed && !is_stored(slot, p, &st) && (error = may_go(path)) == 0) {
             error = keep(slot, p, path, &st);
             doomed->linked = error >= 0 && p->flags & MM_KEPT;
             doomed->moves = error > 0;
