@@ -15,10 +15,15 @@
         printf("%s: %d %s\n", #call, answer, answer ? strerror(errno) : "");    \
     } while (0)
 
-static struct timespec changed(void)
+static struct timespec changed(const char *path)
 {
     struct stat st;
-    return stat("fixed/old", &st) < 0 ? (struct timespec){ 0 } : st.st_ctim;
+    return stat(path, &st) < 0 ? (struct timespec){ 0 } : st.st_ctim;
+}
+
+static const char *same(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec ? "as before" : "moved";
 }
 
 int main(void)
@@ -35,12 +40,14 @@ int main(void)
     TELL(symlink("target", "shut/new"));
     TELL(linkat(AT_FDCWD, "file", AT_FDCWD, "shut/new", 0x40000));
     TELL(link("file", "shut/new"));
-    struct timespec before = changed();
+    struct timespec fixed = changed("fixed/old"), file = changed("file");
     usleep(20000);
     TELL(unlink("fixed/old"));
     TELL(rename("fixed/old", "file"));
     TELL(rename("file", "fixed/old"));
-    struct timespec after = changed();
-    printf("ctime %s\n", before.tv_sec == after.tv_sec && before.tv_nsec == after.tv_nsec ? "as before" : "moved");
+    TELL(unlink("file/"));
+    TELL(rename("other", "file/"));
+    TELL(rename("other/", "file"));
+    printf("ctime %s, %s\n", same(fixed, changed("fixed/old")), same(file, changed("file")));
     return 0;
 }

@@ -1,4 +1,4 @@
-"""Set-user-id and set-group-id bits of what an ordinary user writes: the kernel takes them with the program's own writes,
+"""Set-user-id and set-group-id bits of what an ordinary user writes: the kernel takes them with his program's writes,
 and with nothing else."""
 
 from __future__ import annotations

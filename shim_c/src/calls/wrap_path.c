@@ -15,6 +15,8 @@ static int remove_name(int dir, const char *path, int flags)
     struct mm_doomed doomed;
     if (flags & ~AT_REMOVEDIR)
         return REAL(unlinkat)(dir, path, flags);   /* which refuses them before it looks at the path */
+    if (!flags && !mm_names_a_file(path))
+        return REAL(unlinkat)(dir, path, flags);   /* "file/", or a folder: nothing goes */
     if (flags & AT_REMOVEDIR) {
         struct noted n;
         if (mm_begin_noted(&n, dir, path, MM_THE_NAME))
@@ -81,6 +83,7 @@ static int one_file(const struct statx *a, const struct statx *b) { return dev_o
 struct moving {
     const char *old, *new;
     unsigned flags;
+    int files;                 /* both are written as a file's name is */
     long here, there;
     struct statx at_old, at_new;
     const struct statx *a, *b;
@@ -115,8 +118,11 @@ static long before_move(const struct moving *m, struct mm_doomed *doomed)
     if (e == 0 && m->to_in && !m->from_in && exchanged && m->b && !same)
         e = mm_leave_scope(m->new);
     if (e == 0 && m->to_in && !(m->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && m->a && m->b && !same
-        && !S_ISDIR(m->a->stx_mode))   /* which never replaces a file: the kernel refuses it, and its ctime stays */
-        e = mm_keep(m->new, m->there, &m->at_new, doomed);
+        && !S_ISDIR(m->a->stx_mode) && m->files) {     /* the kernel refuses the others: the file's ctime stays */
+        e = mm_may_go(m->old);
+        if (e == 0)
+            e = mm_keep(m->new, m->there, &m->at_new, doomed);
+    }
     return e;
 }
 
@@ -157,7 +163,7 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     SCRATCH(old);
     SCRATCH(new);
     struct way way = { .folders = 1 };
-    struct moving moving = { .old = old, .new = new, .flags = flags };
+    struct moving moving = { .old = old, .new = new, .flags = flags, .files = mm_names_a_file(from) && mm_names_a_file(to) };
     long e;
     int leads, followed;
     for (;;) {

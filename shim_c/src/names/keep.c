@@ -211,8 +211,9 @@ static int is_stored(uint32_t slot, const struct mm_pif *p, const struct statx *
     return sys(SYS_faccessat, AT_FDCWD, kept, F_OK) == 0;  /* whoever was about to move it may have been killed */
 }
 
-/* Does the folder let a name of it go?  A link in the store moves the file's ctime, also where the kernel then refuses the call. */
-static long may_go(const char *path)
+/* Does its folder let the name go?  A link in the store moves the file's ctime, also where the kernel then refuses the call.
+ * 0 or -errno. */
+long mm_may_go(const char *path)
 {
     SCRATCH(folder);
     size_t at = strrchr(path, '/') - path;
@@ -256,7 +257,7 @@ long mm_keep(const char *path, long looked, const struct statx *seen, struct mm_
     if (error == 0) {
         doomed->names = st.stx_nlink - ((p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT);
         int needed = p->created != mm_area->head->epoch || (p->flags & MM_INDEXED) || p->refs;
-        if (needed && !is_stored(slot, p, &st) && (error = may_go(path)) == 0) {
+        if (needed && !is_stored(slot, p, &st) && (error = mm_may_go(path)) == 0) {
             error = keep(slot, p, path, &st);
             doomed->linked = error >= 0 && p->flags & MM_KEPT;
             doomed->moves = error > 0;

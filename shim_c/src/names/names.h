@@ -86,6 +86,7 @@ int mm_name_is_held(const char *path);
 static inline int mm_in_the_dark(int e) { return e == -EMFILE || e == -ENFILE || e == -ENOMEM || e == -EIO; }
 
 /* keep.c */
+long mm_may_go(const char *path);
 long mm_keep(const char *path, long looked, const struct statx *seen, struct mm_doomed *doomed);
 void mm_keep_nameless(uint32_t slot, int fd);
 void mm_keep_left(uint32_t slot, const char *path);
