@@ -102,7 +102,7 @@ static inline int end_on_fd(const struct on_fd *on, int r)
 }
 
 /* The same of a descriptor.  0: the call is made now, and end_on_fd gets what it answered.  -1 with errno: it is not. */
-static inline int begin_on_fd(int fd, struct on_fd *on)
+static inline __attribute__((always_inline)) int begin_on_fd(int fd, struct on_fd *on)
 {
     uint32_t made = enter_made(fd);
     *on = (struct on_fd){ .entered = made != 0 };
@@ -128,11 +128,17 @@ static int begin_mode(struct noted *n, int dir, const char *path, int flags, mod
     return r;
 }
 
-static int begin_mode_on_fd(int fd, struct on_fd *on, mode_t mode)
+static __attribute__((noinline)) void set_id_on_fd(int fd)
+{
+    if (pif_of(fd))
+        mm_stay_home(pif_of(fd), fd, 0, MM_ENGINE);
+}
+
+static inline __attribute__((always_inline)) int begin_mode_on_fd(int fd, struct on_fd *on, mode_t mode)
 {
     int r = begin_on_fd(fd, on);
-    if (r == 0 && on->entered && gives_set_id(mode) && pif_of(fd))
-        mm_stay_home(pif_of(fd), fd, 0, MM_ENGINE);
+    if (UNLIKELY(mode & (S_ISUID | S_ISGID)) && r == 0 && on->entered && gives_set_id(mode))
+        set_id_on_fd(fd);
     return r;
 }
 
