@@ -47,6 +47,8 @@ static inline int owned(int fd) { return UNLIKELY(mm_fit_at(mm_area, mm_fds[fd].
 /* unlocked; as durable as without us */
 long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at);
 long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append);
+/* of a place where one read ends and the next may begin */
+static inline uint16_t mm_mark_of(uint64_t at) { return (uint16_t)(at ^ at >> 16); }
 
 /* file_size.c */
 long mm_size(struct mm_pif *p, int fd);

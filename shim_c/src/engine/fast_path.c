@@ -177,7 +177,7 @@ HOT long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t coun
             r = read_pieces(seen->slot, p, fd, to, count, place);
         }
         if (r >= 0)
-            p->read_end = (uint32_t)(place + r);
+            p->read_end = mm_mark_of(place + r);
         if (r > 0 && at < 0)
             f->position += r;
     }

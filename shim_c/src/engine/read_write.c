@@ -60,7 +60,7 @@ static inline long read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, 
         if (!locked && framed(entry, inside + run))
             return -EAGAIN;
         uint64_t from = entry * MM_BLOCK + inside;
-        long r = locked ? mm_buffer_read(slot, p, to, run, from, (uint32_t)at == p->read_end) : sys_pread(mm_buffer_fd, to, run, from);
+        long r = locked ? mm_buffer_read(slot, p, to, run, from, mm_mark_of(at) == p->read_end) : sys_pread(mm_buffer_fd, to, run, from);
         return r == 0 ? read_zeros(to, run) : r;
     }
     if (!p->root)
@@ -97,9 +97,11 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
     if (asked && at > INT64_MAX - asked)
         return -EINVAL;
     uint64_t known = mm_known_size(p);
-    long size = at + asked <= known ? (long)known : mm_size(p, fd), total = 0;
+    long size = at + asked <= known ? (long)known : mm_size(p, fd), total = 0, pieces = 0;
     if (size < 0)
         return size;
+    uint16_t writes = __atomic_load_n(&p->writes, __ATOMIC_ACQUIRE);
+    uint32_t writer = __atomic_load_n(&p->lock, __ATOMIC_ACQUIRE) & MM_OWNER;
     MM_STOP("data.sized");
     for (int i = 0; i < n; i++) {
         size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
@@ -110,10 +112,15 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
             if (r <= 0)
                 return total ? total : r;
             done += r, at += r, total += r;
+            if (pieces++ == 0)
+                MM_STOP("data.piece");
         }
         asked -= length;
     }
-    p->read_end = (uint32_t)at;
+    p->read_end = mm_mark_of(at);
+    /* a write is seen as a whole, as XFS has it: another's may have come between two pieces */
+    if (!locked && pieces > 1 && (writer || __atomic_load_n(&p->writes, __ATOMIC_ACQUIRE) != writes))
+        return -EAGAIN;
     return total;
 }
 
@@ -411,6 +418,7 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
         r = fd = mm_home_reader(slot, fd);     /* pwrite would append */
     if (UNLIKELY(p->broken_off) && r >= 0 && at + asked > (uint64_t)size)
         r = mm_end_for_good(slot, p, fd, size);
+    __atomic_store_n(&p->writes, (uint16_t)(p->writes + 1), __ATOMIC_RELEASE);
     for (int i = 0; i < n && r >= 0 && asked; i++) {
         size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
         for (size_t done = 0; done < length;) {
