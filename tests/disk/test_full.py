@@ -327,6 +327,23 @@ def test_the_end_has_room_for_names(small: Lab, tmp_path: Path) -> None:
     assert os.listdir(small.work) == []
 
 
+def test_the_end_has_room_for_the_cache(small: Lab) -> None:
+    """Bytes that lie in memory go to the disk buffer at the end: nothing was held for that."""
+    session = small.start()
+    files = range(40)
+    for n in files:
+        (small.work / f"f{n}").write_bytes(bytes(range(256)) * 512)
+    session.must(f"open f{n} rw" for n in files)
+    session.must(f"pwrite {n + 3} 100 {at * 4096 + 50} {n}" for n in files for at in range(12))
+    filler, before = fill(small.folder), session.ask("tree")
+    fill(small.folder)
+    assert (session.end(), session.stderr()) == (0, "")
+    assert small.log()["checkpoints"][-1]["message"] == "end of run"
+    assert small.start(native=True).ask("tree") == before
+    filler.unlink()
+    small.verb("verify")
+
+
 def test_who_has_the_room_is_said_once(small: Lab) -> None:
     """A disk that looks as if it had room: what is redirected needs it twice until the run has ended."""
     (small.work / "data").write_bytes(bytes(24 * MB))

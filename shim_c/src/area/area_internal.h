@@ -201,6 +201,7 @@ static inline void mm_pif_let_names_go(struct mm_pif *p, int held)
 }
 
 /* space_reserve.c */
+int mm_room_held(struct mm_area *a, uint64_t more);
 int mm_room_set_aside(struct mm_area *a, uint64_t blocks);
 void mm_room_set_back(struct mm_area *a, uint64_t blocks, int needed);
 

@@ -49,7 +49,7 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t slot, uint64_t chunk)
         if (h->free_frame) {
             frame = h->free_frame;
             h->free_frame = mm_frame_at(a, frame)->next_free;
-        } else if (h->frame_count <= frames_max(h)
+        } else if (h->frame_count <= frames_max(h) && mm_room_held(a, MM_CHUNK / MM_BLOCK) == 0
                    && mm_reserve(a, FRAMES, ((uint64_t)h->frame_count + 1) * sizeof(struct mm_frame)) == 0
                    && mm_reserve(a, CACHE, ((uint64_t)h->frame_count + 1) * MM_CHUNK) == 0) {
             frame = __atomic_fetch_add(&h->frame_count, 1, __ATOMIC_ACQ_REL);

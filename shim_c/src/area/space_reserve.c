@@ -18,8 +18,10 @@ static uint64_t wanted(const struct mm_header *h, uint64_t more)
 {
     uint64_t owed = __atomic_load_n(&h->owed, __ATOMIC_RELAXED) + more;
     uint64_t noted = __atomic_load_n(&h->journal_tail, __ATOMIC_RELAXED) - __atomic_load_n(&h->committed_journal, __ATOMIC_RELAXED);
+    /* what the cache has is not in the disk buffer yet */
+    uint64_t cached = __atomic_load_n(&h->frame_count, __ATOMIC_RELAXED) * (uint64_t)(MM_CHUNK / MM_BLOCK);
     /* a checkpoint has a name in its records and in `head`: so does the journal, and with less beside it */
-    return owed + owed / 16 + __atomic_load_n(&h->pif_count, __ATOMIC_RELAXED) / 8 + noted * 2 / MM_BLOCK + LEAST;
+    return owed + owed / 16 + cached + __atomic_load_n(&h->pif_count, __ATOMIC_RELAXED) / 8 + noted * 2 / MM_BLOCK + LEAST;
 }
 
 /* No file of the program may be longer than its limit says, so neither may this one: a signal would come. */
@@ -74,6 +76,13 @@ static void shrink(struct mm_area *a, uint64_t keep)
     }
 }
 
+/* The same as mm_room, for whoever has the area's lock. */
+int mm_room_held(struct mm_area *a, uint64_t more)
+{
+    uint64_t need = wanted(a->head, more);
+    return need > a->head->room ? grow(a, need) : 0;
+}
+
 /* Room for `more` further redirected blocks; 0, -ENOSPC or -EDQUOT. */
 int mm_room(struct mm_area *a, uint64_t more)
 {
@@ -81,8 +90,7 @@ int mm_room(struct mm_area *a, uint64_t more)
     if (__builtin_expect(wanted(h, more) <= __atomic_load_n(&h->room, __ATOMIC_RELAXED), 1))
         return 0;
     mm_lock(&h->lock, MM_LOCK_AREA);
-    uint64_t need = wanted(h, more);
-    int e = need > h->room ? grow(a, need) : 0;
+    int e = mm_room_held(a, more);
     mm_unlock(&h->lock);
     return e;
 }
