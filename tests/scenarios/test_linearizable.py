@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import Compile
 from lab import Lab, Session, gone, wait_until
+from stops import Stops
 
 RECORD = 32
 OLD = 100                                  # records that are there before the run
@@ -211,3 +212,22 @@ def test_checker_itself(native_lab: Lab, compiled: Compile) -> None:
         with pytest.raises(AssertionError):
             check(native_lab.work, 6)
         path.write_bytes(good)
+
+
+@pytest.mark.parametrize("options", [["--cache-size", "0"], ["--isolate", "--cache-size", "0"]], ids=" ".join)
+def test_a_read_of_several_pieces_sees_a_write_as_a_whole(lab: Lab, options: list[str]) -> None:
+    """As XFS has it. The write comes when the first of two blocks was read."""
+    stops = Stops(lab.folder / "stops")
+    lab.env |= stops.env
+    (lab.work / "f").write_bytes(b"old" * 10_000)
+    driver = lab.start(*options)
+    driver.must(["thread 0", "open f rw", "checkpoint"])
+    driver.must(f"pwrite 3 4096 {at} 2" for at in (8192, 4096))        # they lie apart
+    before = driver.ask("pread 3 8192 4096")
+    stops.arm("data.piece")
+    driver.ask("begin 0 pread 3 8192 4096")
+    stops.wait("data.piece")
+    driver.must(["pwrite 3 8192 4096 3"])
+    stops.go("data.piece")
+    assert driver.ask("await 0") in (before, driver.ask("pread 3 8192 4096"))
+    assert driver.end() == 0

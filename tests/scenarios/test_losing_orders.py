@@ -269,22 +269,6 @@ def test_read_while_the_file_is_cut(lab: Lab, stops: Stops, options: list[str]) 
     assert driver.end() == 0
 
 
-@pytest.mark.parametrize("options", [["--cache-size", "0"], *ISOLATED[:1]], ids=named)
-def test_a_read_of_several_pieces_sees_a_write_as_a_whole(lab: Lab, stops: Stops, options: list[str]) -> None:
-    """As XFS has it. The write comes when the first of two blocks was read."""
-    driver = begun(lab, *options)
-    fd = number(driver.ask("open f rw"))
-    driver.must(f"pwrite {fd} 4096 {at} 2" for at in (8192, 4096))     # they lie apart
-    before = driver.ask(f"pread {fd} 8192 4096")
-    stops.arm("data.piece")
-    driver.ask(f"begin 0 pread {fd} 8192 4096")
-    stops.wait("data.piece")
-    driver.must([f"pwrite {fd} 8192 4096 3"])
-    stops.go("data.piece")
-    assert driver.ask("await 0") in (before, driver.ask(f"pread {fd} 8192 4096"))
-    assert driver.end() == 0
-
-
 def test_killed_between_two_stores_of_a_reservation(lab: Lab, stops: Stops) -> None:
     """Files whose buffer blocks were handed out around a kill have blocks of their own."""
     driver = begun(lab)

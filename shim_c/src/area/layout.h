@@ -308,7 +308,7 @@ struct mm_pif {
     uint32_t root;             /* block table, 0: every block is in place */
     uint32_t next_hash, next_dirty;
     uint32_t frames;           /* cache frames that it holds */
-    uint16_t read_end, writes; /* where the last read ended (mm_mark_of), for sequences; how many writes have begun (read_at) */
+    uint16_t read_end, writes; /* where the last read ended (mm_mark_of), for sequences; writes begun and ended (read_at) */
     uint32_t saved;            /* table of pre-images saved of blocks that are overwritten in place */
     uint32_t next_mapped;
     uint32_t unseen;           /* the same of this one: a new mapping, a call of the kernel's own */

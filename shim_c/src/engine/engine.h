@@ -94,6 +94,9 @@ long mm_zero_held(uint32_t slot, int fd, uint64_t start, uint64_t end);
 /* may be short; a read needs no lock where nothing gathers in memory, a write is locked */
 long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size);
 long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, uint64_t size);
+/* around all of a write, for reads without the lock: odd while one is under way, or its owner was killed */
+static inline void mm_write_begins(struct mm_pif *p) { __atomic_store_n(&p->writes, p->writes | 1, __ATOMIC_RELEASE); }
+static inline void mm_write_ends(struct mm_pif *p) { __atomic_store_n(&p->writes, p->writes + 1, __ATOMIC_RELEASE); }
 #define MM_RUN_MAX 256                   /* blocks that one write gives new places */
 #define MM_SCATTERED 4                   /* pieces from which on it pays to write them as one */
 static inline int mm_own(uint64_t entry) { return entry >= mm_area->head->epoch_block; }

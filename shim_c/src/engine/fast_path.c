@@ -86,6 +86,7 @@ static long write_pieces(uint32_t slot, struct mm_pif *p, int fd, const char *fr
 {
     uint64_t known = mm_known_size(p), blocks_end = (at + count + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK, done = 0;
     long size = blocks_end <= known ? (long)known : mm_size(p, fd), r = size;
+    mm_write_begins(p);
     while (done < count && r >= 0) {
         r = mm_write_some(slot, p, fd, from + done, count - done, at + done, size);
         if (r == 0)
@@ -93,6 +94,7 @@ static long write_pieces(uint32_t slot, struct mm_pif *p, int fd, const char *fr
         if (r > 0 && (done += r) + at > (uint64_t)size)
             size = at + done;
     }
+    mm_write_ends(p);
     if (r == -EFAULT && !done)         /* the kernel sets the time before it looks at the memory */
         mm_stamp(p, fd);
     return done || r >= 0 ? (long)done : r;

@@ -101,7 +101,6 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
     if (size < 0)
         return size;
     uint16_t writes = __atomic_load_n(&p->writes, __ATOMIC_ACQUIRE);
-    uint32_t writer = __atomic_load_n(&p->lock, __ATOMIC_ACQUIRE) & MM_OWNER;
     MM_STOP("data.sized");
     for (int i = 0; i < n; i++) {
         size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
@@ -118,8 +117,8 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
         asked -= length;
     }
     p->read_end = mm_mark_of(at);
-    /* a write is seen as a whole, as XFS has it: another's may have come between two pieces */
-    if (!locked && pieces > 1 && (writer || __atomic_load_n(&p->writes, __ATOMIC_ACQUIRE) != writes))
+    /* a write is seen as a whole, as XFS has it: a part of another's may have come meanwhile */
+    if (!locked && (pieces > 1 || total > MM_BLOCK) && (writes & 1 || __atomic_load_n(&p->writes, __ATOMIC_ACQUIRE) != writes))
         return -EAGAIN;
     return total;
 }
@@ -418,7 +417,7 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
         r = fd = mm_home_reader(slot, fd);     /* pwrite would append */
     if (UNLIKELY(p->broken_off) && r >= 0 && at + asked > (uint64_t)size)
         r = mm_end_for_good(slot, p, fd, size);
-    __atomic_store_n(&p->writes, (uint16_t)(p->writes + 1), __ATOMIC_RELEASE);
+    mm_write_begins(p);
     for (int i = 0; i < n && r >= 0 && asked; i++) {
         size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
         for (size_t done = 0; done < length;) {
@@ -433,6 +432,7 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
             break;
         asked -= length;
     }
+    mm_write_ends(p);
     if (r == -EFAULT && !total)        /* the kernel sets the time before it looks at the memory */
         mm_stamp(p, fd);
     if (total && move)
