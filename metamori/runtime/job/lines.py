@@ -73,8 +73,8 @@ class Lines:
             self._ask(told)
 
     def receive(self, wait_s: float) -> tuple[str, Message, str] | None:
-        """On which line, and from whom of the others."""
-        if wait_s > 0 and not self._hears_others:      # a look that finds nothing costs as much as to wait
+        """On which line, and from whom of the others; None may come before the time is up."""
+        if wait_s > 0 and not self._hears_others:      # a poll first costs no more than a look in vain
             wait([each for each in (self.counter, self._relay, self._asked, self._others) if each is not None], wait_s)
         return self._receive()
 

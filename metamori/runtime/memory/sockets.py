@@ -217,7 +217,7 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
     if state == "tcp":
         why_not, more = _connection(this, inside)
         if why_not:
-            return Found(what=f"a connection to {address_text(other or b'')}", why_not=why_not)
+            return Found(what=f"a connection to {address_text(other or b'')}", soon=True, why_not=why_not)
         lines += [f"address: {(own or b'').hex()}", f"to: {(other or b'').hex()}", *more]
     if state == "sends" and other:
         lines.append(f"to: {other.hex()}")

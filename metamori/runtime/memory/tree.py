@@ -38,8 +38,8 @@ _NOBODY: frozenset[tuple[int, int]] = frozenset()
 
 
 class NotYet(NotBegun):
-    """What is still so when it is late stays so: a child has not joined the run, or of a process that may be ending
-    the main thread has ended."""
+    """Refused if it is still so at the deadline: a child has not joined the run, or a main thread has ended and others
+    have not (as for a moment in any process that ends)."""
 
 
 def held(store: Store, area: Area, index: int, durable: bool, outside: str) -> Images:

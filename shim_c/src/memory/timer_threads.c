@@ -49,12 +49,18 @@ static void count_waiting(uint64_t set)
     }
 }
 
+static int is_told(void)
+{
+    uint64_t fs = 0;
+    return mm_starter.thread && sys(SYS_arch_prctl, 0x1003, &fs) == 0 && fs == mm_starter.thread;
+}
+
 /* By the thread that is told, if this is it, with every signal blocked. */
 void mm_timers_stand(void)
 {
     struct mm_starter *s = &mm_starter;
-    uint64_t set = 1ul << (MM_MEMORY_SIGNAL - 1), waiting = set, fs = 0;
-    if (!s->thread || sys(SYS_arch_prctl, 0x1003, &fs) < 0 || fs != s->thread)
+    uint64_t set = 1ul << (MM_MEMORY_SIGNAL - 1), waiting = set;
+    if (!is_told())
         return;
     for (int looks = 0; waiting & set && looks < LOOKS; looks++) {
         count_waiting(set);
@@ -66,8 +72,8 @@ void mm_timers_stand(void)
     }
 }
 
-/* Did it take the signal of somebody who wants an image?  Sent again there might be no room for it. */
-int mm_timers_took_ask(void) { return mm_starter.asked && __atomic_exchange_n(&mm_starter.asked, 0, __ATOMIC_SEQ_CST); }
+/* Did this thread take the signal of somebody who wants an image?  Sent again there might be no room for it. */
+int mm_timers_took_ask(void) { return mm_starter.asked && is_told() && __atomic_exchange_n(&mm_starter.asked, 0, __ATOMIC_SEQ_CST); }
 
 /* Has one that an image holds run out between those two?  Whoever comes back is told. */
 int mm_ran_out_since(const struct mm_timer *of)

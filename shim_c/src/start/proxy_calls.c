@@ -358,19 +358,19 @@ static void take_library_out(const struct mm_shown *call, uint64_t envp)
     }
 }
 
-/* On its own stderr, if that takes it at once: ours leads nowhere. */
-static void say_there(const struct mm_shown *call, const struct mm_waiting *from, const char *text, int n)
+/* On its own stderr, if that takes it at once: ours leads nowhere.  Once in a run for each key. */
+static void say_there(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *text, int n)
 {
     long out = mm_shown_descriptor(call, from, 2);
     struct pollfd room = { (int)out, POLLOUT, 0 };
     struct timespec now = { 0, 0 };
-    if (out >= 0 && sys(SYS_ppoll, &room, 1, &now, 0, 8) > 0)
+    if (out >= 0 && sys(SYS_ppoll, &room, 1, &now, 0, 8) > 0 && mm_first_time(key))
         sys(SYS_write, out, text, n);
     if (out >= 0)
         sys_close((int)out);
 }
 
-#define NOT_LIKE_US 8                  /* as the other keys of mm_first_time: once in a run */
+#define NOT_LIKE_US 8                  /* as the other keys of mm_first_time */
 
 /* What it does the kernel does, and nobody notes it. */
 static void say_not_tracked(const struct mm_shown *call, const struct mm_waiting *from)
@@ -380,9 +380,10 @@ static void say_not_tracked(const struct mm_shown *call, const struct mm_waiting
     if (fd >= 0)
         sys_close((int)fd);
     name[strcspn(name, "\n")] = 0;
-    if (n > 0 && mm_still_waits(call) && mm_first_time(NOT_LIKE_US))
-        say_there(call, from, text, snprintf(text, sizeof text, "metamori: %s cannot be tracked: it has another user, root or namespace, "
-                                             "or other rights, than the run. Its files are not checkpointed\n", name));
+    if (n > 0 && mm_still_waits(call))
+        say_there(call, from, NOT_LIKE_US, text,
+                  snprintf(text, sizeof text, "metamori: %s cannot be tracked: it has another user, group, root or namespace, or other rights, "
+                           "than the run. Its files are not checkpointed\n", name));
 }
 
 void mm_look_at_program(const struct mm_shown *call, const struct mm_waiting *from)
@@ -401,10 +402,10 @@ void mm_look_at_program(const struct mm_shown *call, const struct mm_waiting *fr
     if (image >= 0)
         mm_close_spare((int)image);
     if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && mm_gains_rights(&st, (int)fd)
-        && mm_gets_no_rights(from) && mm_first_time((st.st_ino * 0x9e3779b97f4a7c15ull) ^ st.st_dev ^ SYS_execve)) {
+        && mm_gets_no_rights(from)) {
         int n = snprintf(text, sizeof text, "metamori: %.255s gets no rights of another user: it is started below a program that is not "
                          "dynamic. With METAMORI_STATIC=untracked it gets them\n", place.path);
-        say_there(call, from, text, n);
+        say_there(call, from, (st.st_ino * 0x9e3779b97f4a7c15ull) ^ st.st_dev ^ SYS_execve, text, n);
     }
     if (fd >= 0)
         sys_close((int)fd);
