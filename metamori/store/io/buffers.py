@@ -32,7 +32,7 @@ class Buffers:
     def __init__(self, door: Door, layout: Layout) -> None:
         self._door = door
         self._layout = layout
-        self._open: Recent[int, int] = Recent(_OPEN_MAX, let_go=door.close)
+        self._open: Recent[int, Stretches] = Recent(_OPEN_MAX, let_go=lambda each: door.close(each.fd))
 
     def runs(self) -> list[int]:
         """Numbers of the runs that have a buffer, ascending."""
@@ -64,7 +64,9 @@ class Buffers:
 
     def stretches(self, run: int) -> Stretches:
         """For `checksum` of many ranges, while nobody writes there; reading many other buffers meanwhile closes it."""
-        return Stretches(self._door, self._reader(run))
+        found = self._opened(run)
+        found.forget_hole()                # which the run may have filled
+        return found
 
     def checksum(self, run: int, start: int, length: int, stretches: Stretches | None = None) -> int:
         """CRC-32 of a range, as the offset file and undo records carry it. Holes are not read."""
@@ -108,8 +110,8 @@ class Buffers:
         """Write ranges of buffers into an open file: of each run, start, length, and where it goes. Their holes become
         holes, or zeros."""
         for run, group in groupby(sorted(wanted), key=lambda each: each[0]):
-            source, parts = self._reader(run), []
-            stretches, size = Stretches(self._door, source), self._door.fstat(source).st_size
+            source, parts, stretches = self._reader(run), list[Part](), self.stretches(run)
+            size = self._door.fstat(source).st_size
             try:
                 for _, start, length, place in group:
                     if start + length > size:
@@ -179,14 +181,17 @@ class Buffers:
         return fd
 
     def _reader(self, run: int) -> int:
-        fd = self._open.get(run)
-        if fd is None:
+        return self._opened(run).fd
+
+    def _opened(self, run: int) -> Stretches:
+        found = self._open.get(run)
+        if found is None:
             try:
-                fd = self._door.open(self._layout.buffer(run), os.O_RDONLY)
+                found = Stretches(self._door, self._door.open(self._layout.buffer(run), os.O_RDONLY))
             except FileNotFoundError as error:
                 raise Damaged(f"{os.fsdecode(self._layout.buffer(run))} is missing") from error
-            self._open.put(run, fd)
-        return fd
+            self._open.put(run, found)
+        return found
 
     def _short(self, run: int, start: int, length: int) -> str:
         return f"{os.fsdecode(self._layout.buffer(run))} ends at byte {self.size(run)}, not {start + length}"

@@ -24,11 +24,15 @@ class Stretches:
     """Where an open file has data and where it has holes, each stretch asked for once: the end of a long one is found
     page by page on tmpfs, so that asking again for each range of it takes their number times the file's size."""
 
-    __slots__ = ("_data", "_door", "_fd", "_high", "_low")
+    __slots__ = ("_data", "_door", "_high", "_low", "fd")
 
     def __init__(self, door: Door, fd: int) -> None:
-        self._door, self._fd = door, fd
+        self._door, self.fd = door, fd
         self._low = self._data = self._high = 0   # the last stretch: [low, data) is a hole, [data, high) is data
+
+    def forget_hole(self) -> None:
+        """Somebody may fill it; what is data stays data, or reads as zeros."""
+        self._low = self._data
 
     def data(self, start: int, end: int) -> list[Range]:
         """The parts of [start, end) that are data, in order; all that is past the file's end is a hole."""
@@ -39,7 +43,7 @@ class Stretches:
             if not self._low <= start < self._high:
                 self._low = start
                 self._data, self._high = next(
-                    iter(self._door.data_ranges(self._fd, start, _NOWHERE)), (_NOWHERE, _NOWHERE))
+                    iter(self._door.data_ranges(self.fd, start, _NOWHERE)), (_NOWHERE, _NOWHERE))
             low, high = max(start, self._data), min(end, self._high)
             if low < high:
                 found.append((low, high))

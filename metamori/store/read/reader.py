@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 
 from metamori.errors import ChangedOutside, Damaged, MetamoriError, StoreBusy
@@ -44,7 +45,7 @@ class Reader:
         self._state = store.state(index)
         self.size = self._state.pifs[inode].size
         self._fd = -1
-        self._seen = (0, 0, 0)             # data last found: in which buffer (0: in place), start, end
+        self._seen: dict[int, tuple[int, int]] = {}    # data last found in a buffer (0: in place): start, end
         self._pieces: list[Piece] = []
         self._pieces_of: tuple[State, AddressMap] | None = None   # what they were worked out from
 
@@ -141,7 +142,8 @@ class Reader:
         length = piece.end - piece.start
         data, end = place, place + length
         if length > SHORT:                 # shorter ones are read faster than looked at
-            data, end = self._data(piece.run, place, end, buffers.data_ranges(piece.run, place, end))
+            data, end = self._data(piece.run, place, end, partial(buffers.data_ranges, piece.run),
+                                   lambda: buffers.size(piece.run))
         stop = min(end, place + PIECE_BYTES) if data == place else data
         self._store.checked(self._index).require(piece.run, place, stop)
         return piece.start + stop - place, buffers.read(piece.run, place, stop - place) if data == place else None
@@ -157,21 +159,27 @@ class Reader:
                 return piece.end, _AGAIN   # from a copy, which counts by now
             self._fd = self._store.door.open(home, os.O_RDONLY | os.O_NONBLOCK)
         door, start = self._store.door, piece.start
-        end = min(piece.end, door.fstat(self._fd).st_size)
+        size = door.fstat(self._fd).st_size
+        end = min(piece.end, size)
         if end <= start:                   # it is too short
             return piece.end, b""
-        data, end = self._data(0, start, end, door.data_ranges(self._fd, start, end))
+        data, end = self._data(0, start, end, partial(door.data_ranges, self._fd), lambda: size)
         if data > start:
             return data, None
         stop = min(end, start + PIECE_BYTES)
         return stop, door.pread(self._fd, stop - start, start)
 
-    def _data(self, run: int, start: int, end: int, ranges: Iterator[tuple[int, int]]) -> tuple[int, int]:
-        """The first data in [start, end). The last answer is kept: tmpfs finds the end of the data page by page. Not
-        where a hole is, which somebody may fill."""
-        if not (self._seen[0] == run and self._seen[1] <= start < self._seen[2]):
-            self._seen = run, *next(ranges, (end, end))
-        return max(start, self._seen[1]), min(end, self._seen[2])
+    def _data(self, run: int, start: int, end: int, ranges: Callable[[int, int], Iterator[tuple[int, int]]],
+              size: Callable[[], int]) -> tuple[int, int]:
+        """The first data in [start, end). As in `Stretches`, where data ends is asked for once: tmpfs finds it page by
+        page. But a hole is not kept, which the run may fill meanwhile."""
+        low, high = self._seen.get(run, (0, 0))
+        if not low <= start < high:
+            low, high = next(ranges(start, end), (end, end))
+            if low < high == end:          # it may go on
+                low, high = next(ranges(low, max(end, size())), (end, end))
+            self._seen[run] = low, high
+        return min(max(start, low), end), min(end, high)
 
     def _name(self) -> str:
         return os.fsdecode(self._state.pifs[self._inode].filename)
