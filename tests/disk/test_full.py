@@ -208,6 +208,24 @@ def test_a_restore_inside_the_program_without_room(small: Lab, leave: int) -> No
     small.verb("verify")
 
 
+@pytest.mark.parametrize(("leave", "goes"), [(16 * MB, True), (6 * MB, False)])
+def test_holes_that_a_restore_cuts_off_need_no_room(small: Lab, leave: int, goes: bool) -> None:
+    """Only their data does, and once: it is held where it will be."""
+    session = small.start()
+    session.must(["open f0 rw,creat", "write 3 5000 1"])
+    first = int(session.ask("checkpoint"))
+    session.must([f"ftruncate 3 {1 << 30}", f"pwrite 3 {5 * MB} {300 * MB} 2", f"pwrite 3 {5 * MB} {600 * MB} 3"])
+    last, then = int(session.ask("checkpoint")), session.ask("tree")
+    filler = fill(small.folder.parent / "disk", leave)
+    assert session.ask(f"restore {first}") == ("0" if goes else "-1 ENOSPC")
+    assert (session.ask("tree") == then) is not goes
+    filler.unlink()
+    assert session.end() == 0, session.stderr()
+    small.restore(last)
+    assert small.start(native=True).ask("tree") == then
+    small.verb("verify")
+
+
 @pytest.mark.parametrize("leave", [14, 30])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_end_has_room_for_what_a_restore_redirected(

@@ -33,12 +33,26 @@ def whole(folder: Path) -> None:
     for path in (folder / name for name in CHANGES):
         assert path.stat().st_size == LONG + 4
         with path.open("rb") as file:
-            assert file.read(4) == bytes(4)
+            for at in (0, 100, LONG // 3):
+                file.seek(at)
+                assert file.read(4) == bytes(4)
             file.seek(LONG // 2)
             assert file.read(7) == b"there\0\0"
             file.seek(LONG)
             assert file.read() == b"end\n"
     assert room(folder) < FEW
+
+
+def changed(folder: Path) -> None:
+    """By the second run."""
+    assert not (folder / "removed").exists() and not (folder / "moved").exists()
+    assert (folder / "cut").read_bytes() == b"" and (folder / "replaced").read_bytes() == b"new\n"
+    for path, at in ((folder / "over", 0), (folder / "middle", LONG // 3), (folder.parent / "moved", -1)):
+        assert path.stat().st_size == LONG + 4
+        with path.open("rb") as file:
+            for place, there in ((0, bytes(7)), (LONG // 3, bytes(7)), (LONG // 2, b"there\0\0"), (LONG, b"end\n")):
+                file.seek(place)
+                assert file.read(7) == (b"here\0\0\0" if place == at else there)
 
 
 def goes_through(lab: Lab, options: list[str]) -> None:
@@ -55,6 +69,8 @@ def goes_through(lab: Lab, options: list[str]) -> None:
     whole(lab.work)
     assert room(lab.store) < FEW
     lab.restore(2)
+    changed(lab.work)
+    assert room(lab.store) < FEW
     lab.verb("verify")
 
 
@@ -79,3 +95,27 @@ def test_one_of_two_names_in_the_run(lab: Lab) -> None:
     assert room(lab.store) < 4 * FEW, "the run area among it"
     assert driver.end() == 0
     whole(lab.work)
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["opened", "mapped"])
+def test_cut_off_by_a_restore_in_the_program(lab: Lab, mapped: bool) -> None:
+    """What it cuts off is kept for the index that has it."""
+    size = LONG
+    driver = lab.start()
+    driver.must(["open f rw,creat", "pwrite 3 8192 0 1", *(["map 3 8192 rw shared 0"] if mapped else []), "checkpoint",
+                 f"ftruncate 3 {size}", f"pwrite 3 5000 {size // 2} 2", "checkpoint"])
+    seen = (lab.work / "f").open("rb")
+    seen.seek(size // 2)
+    middle = seen.read(5000)
+    seen.close()
+    assert driver.ask("restore 1") == "0"
+    assert (lab.work / "f").stat().st_size == 8192
+    assert room(lab.store) < 8 * FEW, "the run area among it"
+    assert driver.end() == 0
+    assert room(lab.store) < FEW
+    lab.restore(2)
+    with (lab.work / "f").open("rb") as file:
+        file.seek(size // 2)
+        assert file.read(5001) == middle + b"\0"
+    assert (lab.work / "f").stat().st_size == size and room(lab.work) < FEW
+    lab.verb("verify")

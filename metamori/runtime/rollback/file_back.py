@@ -8,12 +8,13 @@ import os
 from collections.abc import Iterator
 
 from metamori._area import lib
-from metamori.runtime.area.run_area import BLOCK, NO_LIMIT
+from metamori.runtime.area.run_area import BLOCK, CHUNK, NO_LIMIT
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.rollback.copied_bytes import TakenOver, Unverified
 from metamori.runtime.rollback.files_beside import give_attributes
 from metamori.store.format.records import PifEntry, UndoEntry
-from metamori.store.io.buffers import write_zeros
+from metamori.store.io.buffers import HOLE_BYTES, copy_beside, write_zeros
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import REAL
 from metamori.store.read.maps import merged
 from metamori.store.read.state import State
@@ -31,6 +32,7 @@ class FileBack:
         self.p = self.area.pif(slot)
         self.run_number, self.checked = self.area.head.run, checked
         self.blocks = self.redirected = 0  # of the buffer, that it takes at most; how many more to write back: `copied`
+        self.filled: list[tuple[int, int]] = []    # which of the former will not be holes
 
     def _changes(self, again: bool) -> list[tuple[int, int, Piece]]:
         """What the file has elsewhere then. Of a file of another branch, and once more after a stop, that is all of it:
@@ -74,18 +76,53 @@ class FileBack:
                                      f"{self.then.index} are lost")
         known = min(self.now.pifs[self.inode].size, self.p.fresh_from) if self.inode in self.now.pifs else 0
         cut = max(0, known - pif.size) if not self.p.flags & lib.MM_VIRTUAL else 0
-        self.blocks = -(-cut // BLOCK)
         if self.p.flags & lib.MM_HOME:
-            self.blocks += sum(-(-(min(end, known) - start) // BLOCK) for start, end, there in changes
-                               if there.kind != HOME and start < known)
+            self._count([(start, min(end, known)) for start, end, there in changes
+                         if there.kind != HOME and start < known])
+        if cut:
+            self._count([(pif.size, known)])
+        if self.p.flags & lib.MM_HOME:
             yield from (there for _, _, there in changes if there.kind == BUFFER)
             return
         parts = list(self._blocks(changes, pif.size))
         mixed = [block for block, _, place in parts if place is None]
-        self.blocks += len(mixed)
+        self._take(len(mixed), [(0, len(mixed))])
         self.redirected = sum((place != 0) * count - lib.mm_table_count(self.area.pointer, self.p, first, first + count)
                               for first, count, place in parts)
         yield from (piece for parts in self._within(mixed, pif.size) for piece in parts if piece.kind == BUFFER)
+
+    def _count(self, ranges: list[tuple[int, int]]) -> None:
+        """What `_keep` of these will take."""
+        fd = self._open_now() if ranges else -1
+        try:
+            for start, end in ranges:
+                filled, at = list[tuple[int, int]](), start
+                for low, high in [*(REAL.data_ranges(fd, start, end) if fd >= 0 else [(start, end)]), (end, end)]:
+                    first = (at if low - at < HOLE_BYTES else low) - start
+                    if filled and first // BLOCK <= filled[-1][1]:
+                        first = filled.pop()[0] * BLOCK
+                    filled.append((first // BLOCK, -(-(high - start) // BLOCK)))
+                    at = high
+                self._take(-(-(end - start) // BLOCK), filled)
+        finally:
+            if fd >= 0:
+                REAL.close(fd)
+
+    def _take(self, blocks: int, filled: list[tuple[int, int]]) -> None:
+        self.filled += [(self.blocks + low, self.blocks + high) for low, high in filled if low < high]
+        self.blocks += blocks + -blocks % (CHUNK // BLOCK)    # as `take_blocks` has it
+
+    def _open_now(self) -> int:
+        """The file before anything has moved; -1 where it is not found: then all of it may be data."""
+        kept = self.store.layout.kept(self.area.kept_name(self.slot))
+        for path in (*self.now.paths(self.inode), *self.then.paths(self.inode), kept):
+            found = lstat_or_none(REAL, path)
+            if found is not None and (found.st_dev, found.st_ino) == (self.p.dev, self.p.ino):
+                try:
+                    return REAL.open_shut(path, os.O_RDONLY | os.O_NONBLOCK)
+                except OSError:
+                    return -1
+        return -1
 
     def run(self, again: bool) -> None:
         pif = self.then.pifs.get(self.inode)
@@ -209,16 +246,14 @@ class FileBack:
 
     def _save(self, fd: int, start: int, end: int) -> tuple[int, int]:
         """Where in the buffer the bytes [start, end) are now, or as many of them as there are, and their end."""
-        place, at = self.area.take_blocks(-(-(end - start) // BLOCK)) * BLOCK, start
+        place = self.area.take_blocks(-(-(end - start) // BLOCK)) * BLOCK
         with open(self.store.layout.buffer(self.run_number), "r+b", buffering=0) as buffer:
             if os.fstat(buffer.fileno()).st_size < place + (end - start):
                 os.ftruncate(buffer.fileno(), -(-(place + end - start) // BLOCK) * BLOCK)
-            while at < end and (data := os.pread(fd, min(1 << 20, end - at), at)):
-                REAL.pwrite(buffer.fileno(), data, place + at - start)
-                at += len(data)
+            saved = copy_beside(REAL, fd, buffer.fileno(), (start, end - start, place))
         if self.session.durable:
             self.store.buffers.sync(self.run_number)
-        return place, at
+        return place, saved
 
     # -- the block table -------------------------------------------------------------------------
 

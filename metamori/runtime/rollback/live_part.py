@@ -9,7 +9,7 @@ from metamori.runtime.area import launch_record, wal
 from metamori.runtime.area.run_area import BLOCK
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.format.records import Meta
-from metamori.store.io.buffers import copy_long
+from metamori.store.io.buffers import copy_beside
 from metamori.store.io.os_io import REAL
 from metamori.store.restore.chosen_paths import Chosen
 from metamori.tables.record import replace
@@ -55,12 +55,9 @@ def _save(session: Session, path: bytes, ranges: list[tuple[int, int]]) -> list[
             place = area.take_blocks(blocks) * BLOCK
             if store.buffers.size(run) < place + blocks * BLOCK:
                 REAL.ftruncate(target, place + blocks * BLOCK)
-            if REAL.fstat(source).st_size < end:
-                raise EOFError(start, end)
-            copy_long(REAL, source, target, (start, end - start, place), REAL.data_ranges(source, start, end))
+            if copy_beside(REAL, source, target, (start, end - start, place)) < end:
+                raise OSError(0, "became shorter", path)
             found.append((place, store.buffers.checksum(run, place, end - start)))
-    except EOFError:
-        raise OSError(0, "became shorter", path) from None
     finally:
         REAL.close(source)
         REAL.close(target)

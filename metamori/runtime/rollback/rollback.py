@@ -154,7 +154,8 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
 
     files = {inode: file(inode) for inode in sorted(look.objects | crossing) if inode in slots}
     checked.require([piece for each in files.values() for piece in each.copied(again or each.inode in crossing)])
-    room.require(session, sum(each.blocks for each in files.values()), sum(each.redirected for each in files.values()))
+    room.require(session, [(each.blocks, each.filled) for each in files.values()],
+                 sum(each.redirected for each in files.values()))
     area.head.restoring = index + 1        # from here on what a kill leaves is carried through
     _leave_present(session, cut, undone)
     others = look.names_back()

@@ -18,15 +18,19 @@ from metamori.store.io.os_io import REAL
 _RECORDS_BYTES = 1 << 17
 
 
-def require(session: Session, blocks: int, redirected: int) -> None:
-    """OSError where the buffer cannot get so many more, or the records nothing, or there is no room for the run's end
-    with so many more redirected blocks."""
+def require(session: Session, taken: list[tuple[int, list[tuple[int, int]]]], redirected: int) -> None:
+    """OSError where the buffer cannot get what is taken, or the records nothing, or there is no room for the run's end
+    with so many more redirected blocks. taken: in order, how many blocks, and which of them will not be holes."""
     buffer, area = os.fsencode(session.store.layout.buffer(session.area.head.run)), session.area
+    blocks, first = list[tuple[int, int]](), area.head.next_block
+    for count, filled in taken:
+        blocks += [(first + low, first + high) for low, high in filled]
+        first += count
     if blocks:
         trial = os.fsencode(os.path.join(area.path, "trial"))
         try:
-            _allocate(trial, 0, _RECORDS_BYTES)
-            _allocate(buffer, area.head.next_block * BLOCK, blocks * BLOCK)
+            _allocate(trial, [(0, _RECORDS_BYTES)])
+            _allocate(buffer, [(low * BLOCK, high * BLOCK) for low, high in blocks])
         finally:
             commit.remove_file(REAL, trial, durable=False)
     if redirected > 0 and (code := -lib.mm_room(area.pointer, redirected)):
@@ -35,10 +39,12 @@ def require(session: Session, blocks: int, redirected: int) -> None:
         raise OSError(code, os.strerror(code), area.path)
 
 
-def _allocate(path: bytes, start: int, length: int) -> None:
+def _allocate(path: bytes, ranges: list[tuple[int, int]]) -> None:
     fd = REAL.open(path, os.O_RDWR | os.O_CREAT, commit.PRIVATE_FILE)
+    code = 0
     try:
-        code = -lib.mm_allocate(fd, start, length)
+        for start, end in ranges:
+            code = code or -lib.mm_allocate(fd, start, end - start)
     finally:
         REAL.close(fd)
     if code in (errno.ENOSPC, errno.EDQUOT):

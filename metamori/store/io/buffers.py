@@ -21,7 +21,7 @@ from metamori.tables.crc import crc32_zeros
 from metamori.tables.lru import Recent
 
 BLOCK_BYTES = 4096
-_HOLE_BYTES = 64 << 10
+HOLE_BYTES = 64 << 10                  # shorter ones are written as zeros
 _OPEN_MAX = 16
 _AT_ONCE = 16 * PIECE_BYTES
 
@@ -211,6 +211,20 @@ def copy_long(door: Door, source: int, target: int, part: Part, data: Iterable[R
         at = high
 
 
+def copy_beside(door: Door, source: int, target: int, part: Part) -> int:
+    """`copy_long` of a file that others may cut off meanwhile: where in it what could be copied ends."""
+    start, length, place = part
+    end = start + length
+    while start < (end := min(end, door.fstat(source).st_size)):
+        try:
+            copy_long(door, source, target, (start, end - start, place), door.data_ranges(source, start, end))
+        except EOFError:
+            continue                       # it is shorter by now
+        if door.fstat(source).st_size >= end:
+            return end                     # else data may have been taken for a hole
+    return start
+
+
 def write_zeros(door: Door, fd: int, start: int, end: int) -> None:
     """Make [start, end) of an open file read as zeros, as a hole where it is long and the filesystem can.
 
@@ -221,7 +235,7 @@ def write_zeros(door: Door, fd: int, start: int, end: int) -> None:
     if end > size:
         door.ftruncate(fd, end)
         end = min(end, size)
-    if start >= end or (end - start >= _HOLE_BYTES and door.punch_hole(fd, start, end)):
+    if start >= end or (end - start >= HOLE_BYTES and door.punch_hole(fd, start, end)):
         return
     zeros = bytes(min(PIECE_BYTES, end - start))
     while start < end:
