@@ -214,7 +214,7 @@ def test_holes_that_a_restore_cuts_off_need_no_room(small: Lab, leave: int, goes
     session = small.start()
     session.must(["open f0 rw,creat", "write 3 5000 1"])
     first = int(session.ask("checkpoint"))
-    session.must([f"ftruncate 3 {1 << 30}", f"pwrite 3 {5 * MB} {300 * MB} 2", f"pwrite 3 {5 * MB} {600 * MB} 3"])
+    session.must([f"ftruncate 3 {128 * MB}", *(f"pwrite 3 {MB} {n * 12 * MB} {n}" for n in range(1, 11))])
     last, then = int(session.ask("checkpoint")), session.ask("tree")
     filler = fill(small.folder.parent / "disk", leave)
     assert session.ask(f"restore {first}") == ("0" if goes else "-1 ENOSPC")

@@ -167,7 +167,8 @@ class Visits:
         self.nothing_of_nobody_is_lost(before, after, index, found["from"])
         if found["recorded"]:
             self.along.clear()
-        self.along = {path for path in self.along if before.numbers.get(path) == after.numbers.get(path)}
+        self.along = {path for path in self.along
+                      if path in after.numbers and before.numbers.get(path) == after.numbers[path]}
         self.along |= self.went_along(before, after, found["from"])
         if known:
             self.compare(known.seen, after, known.exact - self.along, f"restore {index}", lost)

@@ -91,7 +91,8 @@ def begin_area(
 
 
 def _at_rest(store: Store) -> str:
-    """What was interrupted is completed, and every record is there and whole; a line for a person, or "".
+    """What was interrupted is completed, what others have changed since is an index, and every record is there and
+    whole; a line for a person, or "".
 
     StoreBusy, Damaged.
     """
