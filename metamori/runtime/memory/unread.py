@@ -82,8 +82,8 @@ def _keeps_from_looking(this: socket.socket) -> str:
 
 
 def has_mark(this: socket.socket) -> bool:
-    """Of TCP, where urgent data is or was: unless it comes in line, what is there is counted up to it. Killed between the
-    two settings this leaves the program's socket with the other one, as `SO_PEEK_OFF` above."""
+    """Of TCP, where urgent data is or was: unless it comes in line, what is there is counted up to it. A kill between
+    the two settings leaves the program's socket with the other one, as with `SO_PEEK_OFF` above."""
     count, in_line = to_read(this), this.getsockopt(_SOCKET, socket.SO_OOBINLINE)
     this.setsockopt(_SOCKET, socket.SO_OOBINLINE, not in_line)
     try:
