@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from lab import Lab
-from test_shut_files import act, lab  # noqa: F401  a fixture
+from stops import Stops
+from test_shut_files import AS_NOBODY, NOBODY, act, lab  # noqa: F401  a fixture
 
 PROGRAM = """
 import fcntl, mmap, os
@@ -106,3 +108,40 @@ def test_only_the_programs_writes_take_set_id_bits(lab: Lab, options: tuple[str,
     natively = played(lab, native=True)
     assert played(lab, *options) == natively
     act(lab, *lab.argv("verify"))
+
+
+BESIDE = """
+import os, threading
+with open("file", "r+b", 0) as file:
+    file.write(b"new" * 3000)
+os.chmod("file", 0o6777)
+reader = os.open("file", os.O_RDONLY)
+opener = threading.Thread(target=lambda: os.close(os.open("file", os.O_RDWR)))
+opener.start()
+while not os.path.exists("go"):
+    pass
+taker = threading.Thread(target=lambda: CALL)
+taker.start()
+opener.join(); taker.join()
+print(oct(os.stat("file").st_mode))
+"""
+
+
+@pytest.mark.parametrize("call", ['os.chmod("file", 0o777)', "os.fchmod(reader, 0o777)", 'os.chown("file", -1, 65534)'])
+def test_bits_that_another_thread_takes_meanwhile(lab: Lab, call: str) -> None:  # noqa: F811
+    """What is written back for who opens the file takes them, and they are given again. So were those that another had taken."""
+    path = lab.work / "file"
+    path.write_text("a" * 20000)
+    os.chown(path, NOBODY, NOBODY)
+    stops = Stops(lab.folder / "stops")
+    stops.arm("home.moved")
+    for each in (stops.folder, stops.folder / "home.moved"):
+        os.chown(each, NOBODY, NOBODY)
+    words = [*AS_NOBODY, *lab.argv("run"), "--", sys.executable, "-c", BESIDE.replace("CALL", call)]
+    env = lab.env | stops.env | {"HOME": "/tmp"}
+    with subprocess.Popen(words, cwd=lab.work, env=env, stdout=subprocess.PIPE, text=True) as run:
+        stops.wait("home.moved")
+        (lab.work / "go").touch()
+        time.sleep(0.5)                    # it is done, or waits: nothing tells
+        stops.go("home.moved")
+        assert run.communicate(timeout=60)[0] == "0o100777\n"

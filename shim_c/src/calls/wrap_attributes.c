@@ -102,7 +102,7 @@ static inline int end_on_fd(const struct on_fd *on, int r)
 }
 
 /* The same of a descriptor.  0: the call is made now, and end_on_fd gets what it answered.  -1 with errno: it is not. */
-static inline __attribute__((always_inline)) int begin_on_fd(int fd, struct on_fd *on)
+static int begin_on_fd(int fd, struct on_fd *on)
 {
     uint32_t made = enter_made(fd);
     *on = (struct on_fd){ .entered = made != 0 };
@@ -112,92 +112,16 @@ static inline __attribute__((always_inline)) int begin_on_fd(int fd, struct on_f
     return e < 0 ? end_on_fd(on, (int)result(e)) : 0;
 }
 
-/* The kernel takes set-id bits from a file that an ordinary user writes, but sees only what goes in place: with them, what is open
- * is written there, as if it had been opened so (mm_opened). */
-static int gives_set_id(mode_t mode) { return UNLIKELY(mode & (S_ISUID | S_ISGID)) && following() && sys(SYS_geteuid) != 0; }
-
-static int begin_mode(struct noted *n, int dir, const char *path, int flags, mode_t mode)
-{
-    struct statx st;
-    int r = begin_attributes(n, dir, path, flags);
-    if (r == 0 && gives_set_id(mode) && n->name[0] && mm_look_at(n->name, &st) == 0 && S_ISREG(st.stx_mode)) {
-        uint32_t slot = mm_pif_of(&st);
-        if (slot && mm_pif_at(mm_area, slot)->refs)
-            mm_home_by_name(slot, n->name, 0, MM_ENGINE);
-    }
-    return r;
-}
-
-static __attribute__((noinline)) void set_id_on_fd(int fd)
-{
-    if (pif_of(fd))
-        mm_stay_home(pif_of(fd), fd, 0, MM_ENGINE);
-}
-
-static inline __attribute__((always_inline)) int begin_mode_on_fd(int fd, struct on_fd *on, mode_t mode)
-{
-    int r = begin_on_fd(fd, on);
-    if (UNLIKELY(mode & (S_ISUID | S_ISGID)) && r == 0 && on->entered && gives_set_id(mode))
-        set_id_on_fd(fd);
-    return r;
-}
-
-EXPORT int chmod(const char *path, mode_t mode)
-{
-    struct noted n;
-    return begin_mode(&n, AT_FDCWD, path, 0, mode) ? -1 : mm_end_noted(&n, REAL(chmod)(path, mode));
-}
-EXPORT int lchmod(const char *path, mode_t mode)
-{
-    struct noted n;
-    return begin_mode(&n, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, mode) ? -1 : mm_end_noted(&n, REAL(lchmod)(path, mode));
-}
-EXPORT int fchmod(int fd, mode_t mode)
-{
-    fd = mm_theirs(fd);
-    struct on_fd on;
-    return begin_mode_on_fd(fd, &on, mode) ? -1 : end_on_fd(&on, REAL(fchmod)(fd, mode));
-}
-EXPORT int fchmodat(int dir, const char *path, mode_t mode, int flags)
-{
-    struct noted n;
-    return begin_mode(&n, dir, path, flags, mode) ? -1 : mm_end_noted(&n, REAL(fchmodat)(dir, path, mode, flags));
-}
-EXPORT int chown(const char *path, uid_t uid, gid_t gid)
-{
-    struct noted n;
-    return begin_attributes(&n, AT_FDCWD, path, 0) ? -1 : mm_end_noted(&n, REAL(chown)(path, uid, gid));
-}
-EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
-{
-    struct noted n;
-    return begin_attributes(&n, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1 : mm_end_noted(&n, REAL(lchown)(path, uid, gid));
-}
-EXPORT int fchown(int fd, uid_t uid, gid_t gid)
-{
-    fd = mm_theirs(fd);
-    struct on_fd on;
-    return begin_on_fd(fd, &on) ? -1 : end_on_fd(&on, REAL(fchown)(fd, uid, gid));
-}
-EXPORT int fchownat(int dir, const char *path, uid_t uid, gid_t gid, int flags)
-{
-    struct on_fd on;
-    if (is_open_file(path, flags))
-        return begin_on_fd(dir, &on) ? -1 : end_on_fd(&on, REAL(fchownat)(dir, path, uid, gid, flags));
-    struct noted n;
-    return begin_attributes(&n, dir, path, flags) ? -1 : mm_end_noted(&n, REAL(fchownat)(dir, path, uid, gid, flags));
-}
-
-/* A call that sets a file's times, under the file's lock: whoever writes its bytes back in place (settle.c) puts the time there
- * that the file had before, and would do so after the call. */
-struct timed {
+/* A call that sets a file's times, mode or owner, under the file's lock: whoever writes its bytes back in place (settle.c) puts
+ * the time and the set-id bits there that the file had before, and would do so after the call. */
+struct locked {
     struct mm_pif *p;                  /* NULL: of no tracked file */
     uint64_t mask;
 };
 
-static void lock_times(struct timed *t, uint32_t slot)
+static void lock_file(struct locked *t, uint32_t slot)
 {
-    *t = (struct timed){ .p = slot ? mm_pif_at(mm_area, slot) : NULL };
+    *t = (struct locked){ .p = slot ? mm_pif_at(mm_area, slot) : NULL };
     if (t->p)
         t->mask = hold(t->p);
 }
@@ -209,35 +133,156 @@ static uint32_t slot_of(int dir, const char *name, int flags)
          ? mm_pif_there(mm_area, dir, name, flags, st.st_dev, st.st_ino) : 0;
 }
 
-/* A time that the program set stands until it writes again. */
-static int end_timed(const struct timed *t, int r)
+static int end_locked(const struct locked *t, int r)
 {
     if (!t->p)
         return r;
-    if (r == 0)
-        t->p->mtime_ns = 0;
     int saved = errno;
     release(t->p, t->mask);
     errno = saved;
     return r;
 }
 
-static int begin_timed(struct noted *n, struct timed *t, int dir, const char *path, int flags)
+/* A time that the program set stands until it writes again. */
+static int end_timed(const struct locked *t, int r)
+{
+    if (t->p && r == 0)
+        t->p->mtime_ns = 0;
+    return end_locked(t, r);
+}
+
+static int begin_locked(struct noted *n, struct locked *t, int dir, const char *path, int flags)
 {
     int r = begin_attributes(n, dir, path, flags);
     if (r == 0)
-        lock_times(t, slot_of(AT_FDCWD, n->name, AT_SYMLINK_NOFOLLOW));
+        lock_file(t, slot_of(AT_FDCWD, n->name, AT_SYMLINK_NOFOLLOW));
     return r;
 }
 
-static int begin_timed_fd(int fd, struct on_fd *on, struct timed *t)
+static void lock_open_file(struct locked *t, int fd)
+{
+    uint32_t slot = following() ? pif_of(fd) : 0;
+    lock_file(t, slot ? slot : slot_of(fd, "", AT_EMPTY_PATH));
+}
+
+static int begin_locked_fd(int fd, struct on_fd *on, struct locked *t)
 {
     int r = begin_on_fd(fd, on);
-    if (r == 0) {
-        uint32_t slot = following() ? pif_of(fd) : 0;
-        lock_times(t, slot ? slot : slot_of(fd, "", AT_EMPTY_PATH));
-    }
+    if (r == 0)
+        lock_open_file(t, fd);
     return r;
+}
+
+/* The kernel takes set-id bits from a file that an ordinary user writes, but sees only what goes in place: with them, what is open
+ * is written there, as if it had been opened so (mm_opened). */
+static int gives_set_id(mode_t mode) { return UNLIKELY(mode & (S_ISUID | S_ISGID)) && following() && sys(SYS_geteuid) != 0; }
+
+static int begin_mode(struct noted *n, struct locked *t, int dir, const char *path, int flags, mode_t mode)
+{
+    struct statx st;
+    int r = begin_attributes(n, dir, path, flags);
+    if (r == 0 && gives_set_id(mode) && n->name[0] && mm_look_at(n->name, &st) == 0 && S_ISREG(st.stx_mode)) {
+        uint32_t slot = mm_pif_of(&st);
+        if (slot && mm_pif_at(mm_area, slot)->refs)
+            mm_home_by_name(slot, n->name, 0, MM_ENGINE);
+    }
+    if (r == 0)
+        lock_file(t, slot_of(AT_FDCWD, n->name, AT_SYMLINK_NOFOLLOW));
+    return r;
+}
+
+static __attribute__((noinline)) void set_id_on_fd(int fd)
+{
+    if (pif_of(fd))
+        mm_stay_home(pif_of(fd), fd, 0, MM_ENGINE);
+}
+
+static int begin_mode_on_fd(int fd, struct on_fd *on, mode_t mode)
+{
+    int r = begin_on_fd(fd, on);
+    if (UNLIKELY(mode & (S_ISUID | S_ISGID)) && r == 0 && on->entered && gives_set_id(mode))
+        set_id_on_fd(fd);
+    return r;
+}
+
+static int mode_on_fd(int fd, mode_t mode, struct on_fd *on, struct locked *t)
+{
+    *t = (struct locked){ 0 };
+    int r = begin_mode_on_fd(fd, on, mode);
+    if (r == 0 && on->named)
+        lock_open_file(t, fd);
+    return r;
+}
+
+static __attribute__((noinline)) int fchmod_by_name(int fd, mode_t mode)
+{
+    struct on_fd on;
+    struct locked t;
+    return mode_on_fd(fd, mode, &on, &t) ? -1 : end_on_fd(&on, end_locked(&t, REAL(fchmod)(fd, mode)));
+}
+
+EXPORT int chmod(const char *path, mode_t mode)
+{
+    struct noted n;
+    struct locked t;
+    return begin_mode(&n, &t, AT_FDCWD, path, 0, mode) ? -1 : mm_end_noted(&n, end_locked(&t, REAL(chmod)(path, mode)));
+}
+EXPORT int lchmod(const char *path, mode_t mode)
+{
+    struct noted n;
+    struct locked t;
+    return begin_mode(&n, &t, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, mode) ? -1 : mm_end_noted(&n, end_locked(&t, REAL(lchmod)(path, mode)));
+}
+EXPORT int fchmod(int fd, mode_t mode)
+{
+    fd = mm_theirs(fd);
+    uint32_t made = enter_made(fd);
+    if (!made)
+        return fchmod_by_name(fd, mode);
+    touched(made, mm_pif_at(mm_area, made));
+    if (UNLIKELY(mode & (S_ISUID | S_ISGID)) && gives_set_id(mode))
+        set_id_on_fd(fd);
+    int r = REAL(fchmod)(fd, mode);
+    leave();
+    return r;
+}
+EXPORT int fchmodat(int dir, const char *path, mode_t mode, int flags)
+{
+    struct noted n;
+    struct locked t;
+    return begin_mode(&n, &t, dir, path, flags, mode) ? -1 : mm_end_noted(&n, end_locked(&t, REAL(fchmodat)(dir, path, mode, flags)));
+}
+EXPORT int chown(const char *path, uid_t uid, gid_t gid)
+{
+    struct noted n;
+    struct locked t;
+    return begin_locked(&n, &t, AT_FDCWD, path, 0) ? -1
+         : mm_end_noted(&n, end_locked(&t, REAL(chown)(path, uid, gid)));
+}
+EXPORT int lchown(const char *path, uid_t uid, gid_t gid)
+{
+    struct noted n;
+    struct locked t;
+    return begin_locked(&n, &t, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1
+         : mm_end_noted(&n, end_locked(&t, REAL(lchown)(path, uid, gid)));
+}
+EXPORT int fchown(int fd, uid_t uid, gid_t gid)
+{
+    fd = mm_theirs(fd);
+    struct on_fd on;
+    struct locked t;
+    return begin_locked_fd(fd, &on, &t) ? -1 : end_on_fd(&on, end_locked(&t, REAL(fchown)(fd, uid, gid)));
+}
+EXPORT int fchownat(int dir, const char *path, uid_t uid, gid_t gid, int flags)
+{
+    struct on_fd on;
+    struct locked t;
+    if (is_open_file(path, flags))
+        return begin_locked_fd(dir, &on, &t) ? -1
+             : end_on_fd(&on, end_locked(&t, REAL(fchownat)(dir, path, uid, gid, flags)));
+    struct noted n;
+    return begin_locked(&n, &t, dir, path, flags) ? -1
+         : mm_end_noted(&n, end_locked(&t, REAL(fchownat)(dir, path, uid, gid, flags)));
 }
 
 /* The C library reads what these are given by itself, and faults where it cannot.  A handler of the program may go on elsewhere
@@ -256,30 +301,30 @@ EXPORT int utime(const char *path, const struct utimbuf *times)
 {
     struct utimbuf copy;
     struct noted n;
-    struct timed t;
+    struct locked t;
     if (!times_copied(&copy, times, sizeof copy))
         return REAL(utime)(path, times);
-    return begin_timed(&n, &t, AT_FDCWD, path, 0) ? -1
+    return begin_locked(&n, &t, AT_FDCWD, path, 0) ? -1
          : mm_end_noted(&n, end_timed(&t, REAL(utime)(path, times ? &copy : NULL)));
 }
 EXPORT int utimes(const char *path, const struct timeval times[2])
 {
     struct timeval copy[2];
     struct noted n;
-    struct timed t;
+    struct locked t;
     if (!times_copied(copy, times, sizeof copy))
         return REAL(utimes)(path, times);
-    return begin_timed(&n, &t, AT_FDCWD, path, 0) ? -1
+    return begin_locked(&n, &t, AT_FDCWD, path, 0) ? -1
          : mm_end_noted(&n, end_timed(&t, REAL(utimes)(path, times ? copy : NULL)));
 }
 EXPORT int lutimes(const char *path, const struct timeval times[2])
 {
     struct timeval copy[2];
     struct noted n;
-    struct timed t;
+    struct locked t;
     if (!times_copied(copy, times, sizeof copy))
         return REAL(lutimes)(path, times);
-    return begin_timed(&n, &t, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1
+    return begin_locked(&n, &t, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) ? -1
          : mm_end_noted(&n, end_timed(&t, REAL(lutimes)(path, times ? copy : NULL)));
 }
 EXPORT int futimes(int fd, const struct timeval times[2])
@@ -287,19 +332,19 @@ EXPORT int futimes(int fd, const struct timeval times[2])
     fd = mm_theirs(fd);
     struct timeval copy[2];
     struct on_fd on;
-    struct timed t;
+    struct locked t;
     if (!times_copied(copy, times, sizeof copy))
         return REAL(futimes)(fd, times);
-    return begin_timed_fd(fd, &on, &t) ? -1 : end_on_fd(&on, end_timed(&t, REAL(futimes)(fd, times ? copy : NULL)));
+    return begin_locked_fd(fd, &on, &t) ? -1 : end_on_fd(&on, end_timed(&t, REAL(futimes)(fd, times ? copy : NULL)));
 }
 EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
 {
     struct timeval copy[2];
     struct noted n;
-    struct timed t;
+    struct locked t;
     if (!times_copied(copy, times, sizeof copy))
         return REAL(futimesat)(dir, path, times);
-    return begin_timed(&n, &t, dir, path, 0) ? -1
+    return begin_locked(&n, &t, dir, path, 0) ? -1
          : mm_end_noted(&n, end_timed(&t, REAL(futimesat)(dir, path, times ? copy : NULL)));
 }
 /* The time of change stays what it is: what we know of it too. */
@@ -312,11 +357,11 @@ EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], 
     if (omitted(times))
         return REAL(utimensat)(dir, path, times, flags);
     struct on_fd on;
-    struct timed t;
+    struct locked t;
     if (!path || is_open_file(path, flags))
-        return begin_timed_fd(dir, &on, &t) ? -1 : end_on_fd(&on, end_timed(&t, REAL(utimensat)(dir, path, times, flags)));
+        return begin_locked_fd(dir, &on, &t) ? -1 : end_on_fd(&on, end_timed(&t, REAL(utimensat)(dir, path, times, flags)));
     struct noted n;
-    return begin_timed(&n, &t, dir, path, flags) ? -1 : mm_end_noted(&n, end_timed(&t, REAL(utimensat)(dir, path, times, flags)));
+    return begin_locked(&n, &t, dir, path, flags) ? -1 : mm_end_noted(&n, end_timed(&t, REAL(utimensat)(dir, path, times, flags)));
 }
 EXPORT int futimens(int fd, const struct timespec times[2])
 {
@@ -324,8 +369,8 @@ EXPORT int futimens(int fd, const struct timespec times[2])
     if (omitted(times))
         return REAL(futimens)(fd, times);
     struct on_fd on;
-    struct timed t;
-    return begin_timed_fd(fd, &on, &t) ? -1 : end_on_fd(&on, end_timed(&t, REAL(futimens)(fd, times)));
+    struct locked t;
+    return begin_locked_fd(fd, &on, &t) ? -1 : end_on_fd(&on, end_timed(&t, REAL(futimens)(fd, times)));
 }
 
 EXPORT int setxattr(const char *path, const char *name, const void *value, size_t size, int flags)
@@ -366,9 +411,11 @@ EXPORT int fremovexattr(int fd, const char *name)
 long mm_attributes_at(int flags, mode_t mode, long number, long a, long b, long c, long d, long e, long f)
 {
     struct on_fd on;
+    struct locked t;
     if (is_open_file((const char *)b, flags))
-        return begin_mode_on_fd((int)a, &on, mode) ? -1 : end_on_fd(&on, (int)REAL(syscall)(number, a, b, c, d, e, f));
+        return mode_on_fd((int)a, mode, &on, &t) ? -1
+             : end_on_fd(&on, end_locked(&t, (int)REAL(syscall)(number, a, b, c, d, e, f)));
     struct noted n;
-    return begin_mode(&n, (int)a, (const char *)b, flags, mode) ? -1
-         : mm_end_noted(&n, (int)REAL(syscall)(number, a, b, c, d, e, f));
+    return begin_mode(&n, &t, (int)a, (const char *)b, flags, mode) ? -1
+         : mm_end_noted(&n, end_locked(&t, (int)REAL(syscall)(number, a, b, c, d, e, f)));
 }

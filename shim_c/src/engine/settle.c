@@ -32,12 +32,15 @@ static long put_home(uint32_t slot, struct mm_pif *p, int home, uint64_t size)
     return r;
 }
 
-/* The kernel has taken these bits for what we wrote; the program has not written now.  Nobody else's file is ours to give them. */
+/* The kernel has taken these bits for what we wrote; the program has not written now.  Of root it takes none, and nobody else's
+ * file is ours to give them.  Who changes mode or owner by a name holds p->lock for that (wrap_attributes.c). */
 static void set_id_again(int home, const struct stat *before)
 {
     struct stat now;
-    if (UNLIKELY(before->st_mode & (S_ISUID | S_ISGID)) && sys(SYS_fstat, home, &now) == 0
-        && (now.st_mode | (before->st_mode & (S_ISUID | S_ISGID))) == before->st_mode && now.st_mode != before->st_mode)
+    mode_t bits = before->st_mode & (S_ISUID | S_ISGID);
+    if (UNLIKELY(bits) && sys(SYS_geteuid) != 0 && sys(SYS_fstat, home, &now) == 0
+        && now.st_uid == before->st_uid && now.st_gid == before->st_gid
+        && (now.st_mode | bits) == before->st_mode && now.st_mode != before->st_mode)
         sys(SYS_fchmod, home, before->st_mode & 07777);
 }
 
@@ -64,6 +67,7 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
         r = mm_ahead_sync();
     if (r == 0 && moved)
         r = mm_ahead_home(slot, home);
+    MM_STOP("home.moved");
     if (moved)
         set_id_again(home, &st);
     if (r < 0)
