@@ -129,7 +129,7 @@ print(oct(os.stat("file").st_mode))
 
 @pytest.mark.parametrize("call", ['os.chmod("file", 0o777)', "os.fchmod(reader, 0o777)", 'os.chown("file", -1, 65534)'])
 def test_bits_that_another_thread_takes_meanwhile(lab: Lab, call: str) -> None:  # noqa: F811
-    """What is written back for who opens the file takes them, and they are given again. So were those that another had taken."""
+    """What is written back for who opens the file takes them, and they are given again. So were another's."""
     path = lab.work / "file"
     path.write_text("a" * 20000)
     os.chown(path, NOBODY, NOBODY)

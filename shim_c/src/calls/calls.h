@@ -56,6 +56,7 @@ void mm_end_way(struct way *way);
 struct noted {
     struct way way;
     char *name;                /* empty: not tracked */
+    uint64_t dev, ino;         /* of what stands there, where that was looked at; ino 0: it was not */
 };
 enum noting { MM_THE_NAME, MM_FOLLOWED, MM_ALL_HELD };     /* the second: what a link leads to that stands there */
 int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how);

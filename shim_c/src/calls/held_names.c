@@ -96,6 +96,7 @@ int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how)
     long looked = 0;
     int follows = how == MM_FOLLOWED;
     n->way = (struct way){ 0 };
+    n->ino = 0;
     n->name = mm_scratch_take();
     long e = follows ? begin_followed(n, dir, path, &looked, &st) : mm_begin_way(&n->way, dir, path, n->name, 0, NULL, NULL);
     if (e == 0 && how == MM_ALL_HELD && n->name[0] && !n->way.all) {
@@ -105,6 +106,8 @@ int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how)
     }
     if (e == 0 && n->name[0])
         e = follows ? mm_touch_looked(n->name, looked, &st) : mm_touch(n->name);
+    if (e == 0 && follows && n->name[0] && looked == 0)
+        n->dev = sys_dev(st.stx_dev_major, st.stx_dev_minor), n->ino = st.stx_ino;
     MM_STOP("noted.begun");
     if (LIKELY(e >= 0))
         return 0;

@@ -133,6 +133,12 @@ static uint32_t slot_of(int dir, const char *name, int flags)
          ? mm_pif_there(mm_area, dir, name, flags, st.st_dev, st.st_ino) : 0;
 }
 
+static uint32_t slot_of_noted(const struct noted *n)
+{
+    return n->ino ? mm_pif_there(mm_area, AT_FDCWD, n->name, AT_SYMLINK_NOFOLLOW, n->dev, n->ino)
+         : n->name[0] ? slot_of(AT_FDCWD, n->name, AT_SYMLINK_NOFOLLOW) : 0;
+}
+
 static int end_locked(const struct locked *t, int r)
 {
     if (!t->p)
@@ -155,7 +161,7 @@ static int begin_locked(struct noted *n, struct locked *t, int dir, const char *
 {
     int r = begin_attributes(n, dir, path, flags);
     if (r == 0)
-        lock_file(t, slot_of(AT_FDCWD, n->name, AT_SYMLINK_NOFOLLOW));
+        lock_file(t, slot_of_noted(n));
     return r;
 }
 
@@ -187,7 +193,7 @@ static int begin_mode(struct noted *n, struct locked *t, int dir, const char *pa
             mm_home_by_name(slot, n->name, 0, MM_ENGINE);
     }
     if (r == 0)
-        lock_file(t, slot_of(AT_FDCWD, n->name, AT_SYMLINK_NOFOLLOW));
+        lock_file(t, slot_of_noted(n));
     return r;
 }
 
