@@ -1,5 +1,6 @@
 /* refused_early.c - calls on names in folders that are shut, an ordinary user: what the kernel refuses before it looks at the path
- * stays what it is, and a file that nobody may take away keeps its ctime.  shut/ may not be searched, fixed/ not written. */
+ * stays what it is, and a file that nobody may take away keeps its ctime.  shut/ may not be searched, fixed/ not written;
+ * two has another name in fixed/, and ../out/ is out of the scope. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +41,7 @@ int main(void)
     TELL(symlink("target", "shut/new"));
     TELL(linkat(AT_FDCWD, "file", AT_FDCWD, "shut/new", 0x40000));
     TELL(link("file", "shut/new"));
-    struct timespec fixed = changed("fixed/old"), file = changed("file");
+    struct timespec fixed = changed("fixed/old"), file = changed("file"), two = changed("two");
     usleep(20000);
     TELL(unlink("fixed/old"));
     TELL(rename("fixed/old", "file"));
@@ -48,6 +49,10 @@ int main(void)
     TELL(unlink("file/"));
     TELL(rename("other", "file/"));
     TELL(rename("other/", "file"));
-    printf("ctime %s, %s\n", same(fixed, changed("fixed/old")), same(file, changed("file")));
+    TELL(rename("fixed/two", "../out/two"));
+    TELL(rename("two", "../out/fixed/two"));
+    TELL(rename("two", "/dev/shm/two"));
+    TELL(renameat2(AT_FDCWD, "two", AT_FDCWD, "../out/there", RENAME_NOREPLACE));
+    printf("ctime %s, %s, %s\n", same(fixed, changed("fixed/old")), same(file, changed("file")), same(two, changed("two")));
     return 0;
 }

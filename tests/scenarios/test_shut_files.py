@@ -3,6 +3,7 @@ program notices nothing, and every index comes back."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -393,12 +394,53 @@ print(*said)
 def test_what_is_refused_in_a_shut_folder(lab: Lab, compiled: Compile, options: tuple[str, ...]) -> None:
     program = Path(shutil.copy(compiled("refused_early"), lab.folder))
     program.chmod(0o755)
+    (lab.folder / "out").mkdir()
+    os.chown(lab.folder / "out", NOBODY, NOBODY)
+    lab.env.pop("METAMORI_TRACK", None)    # out/ is not in the scope
     act(lab, sys.executable, "-c", BEGIN + """
+os.mkdir("../out/fixed")
 for folder in ("shut", "fixed"):
     os.mkdir(folder)
     put(folder + "/old", "old")
-put("file", "text"); put("other", "text"); os.chmod("shut", 0); os.chmod("fixed", 0o555)
+put("file", "text"); put("other", "text"); put("two", "text"); os.link("two", "fixed/two"); put("../out/there", "text")
+for folder in ("shut", "fixed", "../out/fixed"):
+    os.chmod(folder, 0 if folder == "shut" else 0o555)
 """, native=True)
     natively = act(lab, program, native=True)
-    assert "as before, as before" in natively
+    assert "as before, as before, as before" in natively
     assert act(lab, *lab.argv("run"), *options, "--", program) == natively
+
+
+TWICE = BEGIN + """
+before = os.stat("one/old").st_ctime_ns
+print(fails(os.rename, "two/new", "one/old"), fails(os.rename, "one/new", "two/old"))
+print(os.stat("one/old").st_ctime_ns == before)
+"""
+
+
+def test_what_is_refused_between_two_mounts_of_one_filesystem(lab: Lab) -> None:
+    """The kernel says so before it looks at a folder's mode."""
+    if subprocess.run(["unshare", "-m", "true"], check=False).returncode:
+        pytest.skip("no mounts of one's own here")
+    act(lab, sys.executable, "-c", BEGIN + """
+for folder in ("one", "two"):
+    os.mkdir(folder)
+    put(folder + "/old", "old"); put(folder + "/new", "new")
+os.chmod("two", 0o555)
+""", native=True)
+    mounted = ["unshare", "-m", "sh", "-c", 'mount --bind one one && cd . && exec "$@"', "-", *AS_NOBODY]
+    said = []
+    for words in [], [*lab.argv("run"), "--"]:
+        done = subprocess.run([*mounted, *map(str, words), sys.executable, "-c", TWICE], cwd=lab.work,
+                              env=lab.env | {"HOME": "/tmp"}, capture_output=True, text=True, check=True, timeout=100)
+        said.append(done.stdout)
+    assert said == ["EXDEV EXDEV\nTrue\n"] * 2
+
+
+def test_a_filter_that_does_not_know_how_folders_are_asked(lab: Lab, compiled: Compile) -> None:
+    """Those of old containers answer an unknown faccessat2 with EPERM: no file could be removed."""
+    (lab.work / "file").write_text("text")
+    refuse = Path(shutil.copy(compiled("refuse"), lab.folder))
+    refuse.chmod(0o755)
+    act(lab, refuse, 439, errno.EPERM, 0, 0, 0, *lab.argv("run"), "--", "rm", "-f", "file")
+    assert seen(lab) == {}

@@ -34,7 +34,7 @@ static int remove_name(int dir, const char *path, int flags)
             long looked = mm_look_at(name, &st);
             e = mm_touch_looked(name, looked, &st);
             if (e == 0)
-                e = mm_keep(name, looked, &st, &doomed);
+                e = mm_keep(name, looked, &st, NULL, &doomed);
         }
         if (e < 0) {
             mm_end_way(&way);
@@ -99,6 +99,25 @@ static int of_two_mounts(const struct moving *m)
     return sys(SYS_renameat, AT_FDCWD, m->old, AT_FDCWD, dot) == -EXDEV;
 }
 
+/* Does a file leave the scope?  Not where the kernel says at once that it stays. */
+static int leaves(const struct moving *m)
+{
+    if (!m->a || (m->b && one_file(m->a, m->b)) || (m->flags & RENAME_NOREPLACE && m->b))
+        return 0;
+    return (m->from_in && !m->to_in) || (m->to_in && !m->from_in && m->flags & RENAME_EXCHANGE && m->b);
+}
+
+/* Before what leaves is linked into the store, which moves its ctime: would the kernel refuse?  0 or -errno. */
+static long let_leave(const struct moving *m)
+{
+    if (of_two_mounts(m))
+        return -EXDEV;
+    long e = mm_may_go(m->old);
+    if (e == 0)
+        e = mm_may_go(m->new);
+    return e < 0 ? e : mm_leave_scope(m->from_in ? m->old : m->new);
+}
+
 /* What leaves the scope has been seen to, what the call replaces is kept, and folders that get other paths take along what is in
  * them.  old and new are held. */
 static long before_move(const struct moving *m, struct mm_doomed *doomed)
@@ -113,15 +132,13 @@ static long before_move(const struct moving *m, struct mm_doomed *doomed)
         e = mm_folder_moves(m->old, m->new);
     if (e == 0 && exchanged && m->b && S_ISDIR(m->b->stx_mode))
         e = mm_folder_moves(m->new, m->old);
-    if (e == 0 && m->from_in && !m->to_in && m->a && !same)
-        e = mm_leave_scope(m->old);
-    if (e == 0 && m->to_in && !m->from_in && exchanged && m->b && !same)
-        e = mm_leave_scope(m->new);
+    if (e == 0 && leaves(m))
+        e = let_leave(m);
     if (e == 0 && m->to_in && !(m->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && m->a && m->b && !same
         && !S_ISDIR(m->a->stx_mode) && m->files) {     /* the kernel refuses the others: the file's ctime stays */
-        e = mm_may_go(m->old);
-        if (e == 0)
-            e = mm_keep(m->new, m->there, &m->at_new, doomed);
+        e = mm_keep(m->new, m->there, &m->at_new, m->old, doomed);
+        if (e == -EACCES && of_two_mounts(m))
+            e = -EXDEV;
     }
     return e;
 }

@@ -103,7 +103,7 @@ static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
     int alike = like((int)fresh, fd, &st);
     MM_STOP("fresh.alike");
     long looked = mm_look_at(name, &seen);
-    if (!alike || mm_touch_looked(name, looked, &seen) < 0 || mm_keep(name, looked, &seen, &doomed) < 0 || doomed.slot != slot
+    if (!alike || mm_touch_looked(name, looked, &seen) < 0 || mm_keep(name, looked, &seen, NULL, &doomed) < 0 || doomed.slot != slot
         || sys(SYS_renameat, AT_FDCWD, temporary, AT_FDCWD, name) < 0) {
         mm_spared(&doomed);
         sys(SYS_unlinkat, AT_FDCWD, temporary, 0);

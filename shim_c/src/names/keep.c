@@ -212,7 +212,7 @@ static int is_stored(uint32_t slot, const struct mm_pif *p, const struct statx *
 }
 
 /* Does its folder let the name go?  A link in the store moves the file's ctime, also where the kernel then refuses the call.
- * 0 or -errno. */
+ * 0 or -EACCES: a filter of calls that does not know this one may say anything else. */
 long mm_may_go(const char *path)
 {
     SCRATCH(folder);
@@ -220,14 +220,14 @@ long mm_may_go(const char *path)
     memcpy(folder, path, at);
     folder[at] = 0;
     long r = sys(SYS_faccessat2, AT_FDCWD, at ? folder : "/", W_OK | X_OK, AT_EACCESS);
-    return r == -EACCES || r == -EPERM ? r : 0;
+    return r == -EACCES ? r : 0;
 }
 
 /* Before a regular file loses a name, which is held: what an index or an open descriptor needs of it goes into the store.
- * looked, seen: what statx answered of it since it is held.
+ * looked, seen: what statx answered of it since it is held.  by: the name of what replaces it, or NULL.
  * Where doomed->slot is not 0 its names_lock is held from then on, until mm_gone or mm_spared: nobody else gives or takes a
  * name of it, or a descriptor, meanwhile. */
-long mm_keep(const char *path, long looked, const struct statx *seen, struct mm_doomed *doomed)
+long mm_keep(const char *path, long looked, const struct statx *seen, const char *by, struct mm_doomed *doomed)
 {
     struct statx st = looked < 0 ? (struct statx){ 0 } : *seen;
     struct mm_pif *p;
@@ -257,7 +257,7 @@ long mm_keep(const char *path, long looked, const struct statx *seen, struct mm_
     if (error == 0) {
         doomed->names = st.stx_nlink - ((p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT);
         int needed = p->created != mm_area->head->epoch || (p->flags & MM_INDEXED) || p->refs;
-        if (needed && !is_stored(slot, p, &st) && (error = mm_may_go(path)) == 0) {
+        if (needed && !is_stored(slot, p, &st) && (error = mm_may_go(path)) == 0 && (!by || (error = mm_may_go(by)) == 0)) {
             error = keep(slot, p, path, &st);
             doomed->linked = error >= 0 && p->flags & MM_KEPT;
             doomed->moves = error > 0;

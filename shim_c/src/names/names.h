@@ -87,7 +87,7 @@ static inline int mm_in_the_dark(int e) { return e == -EMFILE || e == -ENFILE ||
 
 /* keep.c */
 long mm_may_go(const char *path);
-long mm_keep(const char *path, long looked, const struct statx *seen, struct mm_doomed *doomed);
+long mm_keep(const char *path, long looked, const struct statx *seen, const char *by, struct mm_doomed *doomed);
 void mm_keep_nameless(uint32_t slot, int fd);
 void mm_keep_left(uint32_t slot, const char *path);
 void mm_spared(struct mm_doomed *doomed);
