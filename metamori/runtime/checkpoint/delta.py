@@ -292,13 +292,18 @@ class Fold:
         had left the scope by a name, where nobody could look at it."""
         if known.kept or known.was_deleted or self.before.paths(known.inode):
             return True
-        noted = self._noted.get((pif.dev, pif.ino))
+        noted = self._note_of(pif)
         return noted is None or (noted.size, noted.mtime_ns) == (known.size, known.mtime_ns)
+
+    def _note_of(self, pif: Pif) -> Touch | None:
+        """Of this file, not of one that had its inode number before."""
+        noted = self._noted.get((pif.dev, pif.ino))
+        return noted if noted and not (pif.btime_ns and noted.btime_ns and noted.btime_ns != pif.btime_ns) else None
 
     def _old(self, pif: Pif) -> tuple[int, int, int, int, int]:
         """Size, time, mode and owner before the run. A file that was only chmodded has no PIF yet, but a note."""
-        noted = self._noted.get((pif.dev, pif.ino))
-        if noted is None or (pif.btime_ns and noted.btime_ns and noted.btime_ns != pif.btime_ns):
+        noted = self._note_of(pif)
+        if noted is None:
             return pif.old
         size = noted.size if self.in_job else pif.old[0]   # of one instant: another run may have written in between
         return size, noted.mtime_ns, noted.mode, noted.uid, noted.gid
