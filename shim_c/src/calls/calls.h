@@ -58,7 +58,8 @@ struct noted {
     char *name;                /* empty: not tracked */
     uint64_t dev, ino;         /* of what stands there, where that was looked at; ino 0: it was not */
 };
-enum noting { MM_THE_NAME, MM_FOLLOWED, MM_ALL_HELD };     /* the second: what a link leads to that stands there */
+/* followed: what a link leads to that stands there; new: the call makes it, and all_held, with no other name taken meanwhile */
+enum noting { MM_THE_NAME, MM_NEW_NAME, MM_FOLLOWED, MM_ALL_HELD };
 int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how);
 int mm_end_noted(struct noted *n, int r);
 

@@ -106,6 +106,8 @@ int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how)
     }
     if (e == 0 && n->name[0])
         e = follows ? mm_touch_looked(n->name, looked, &st) : mm_touch(n->name);
+    if (e == 0 && n->name[0] && (how == MM_NEW_NAME || how == MM_ALL_HELD))
+        e = mm_room_for_name(n->name);
     if (e == 0 && follows && n->name[0] && looked == 0)
         n->dev = sys_dev(st.stx_dev_major, st.stx_dev_minor), n->ino = st.stx_ino;
     MM_STOP("noted.begun");

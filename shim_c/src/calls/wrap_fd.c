@@ -86,7 +86,7 @@ static long note_dangling(char *name)
     struct stat st;
     for (int links = 0; links < LINKS; links++) {
         if (sys(SYS_newfstatat, AT_FDCWD, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            return mm_tracked(name) ? mm_touch(name) : 0;
+            return mm_tracked(name) ? mm_touch_new(name) : 0;
         size_t at = strrchr(name, '/') - name + 1;
         long n = S_ISLNK(st.st_mode) ? sys_readlink(name, target + at, 4095) : -EEXIST;
         if (n < 0)
@@ -158,7 +158,7 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
         if (LIKELY(ways == mm_ways()))
             break;
     }
-    long e = held && mm_tracked(name) ? mm_touch(name) : 0;
+    long e = held && mm_tracked(name) ? mm_touch_new(name) : 0;
     int fd = e < 0 ? fail(e) : opened(dir, path, flags | O_EXCL, mode, how);
     int exists = fd < 0 && errno == EEXIST && !(flags & O_EXCL);
     int r = exists ? -1 : noted(fd, flags, mode, CREATED, held ? name : NULL);

@@ -128,6 +128,8 @@ static long before_move(const struct moving *m, struct mm_doomed *doomed)
     long e = m->from_in ? mm_touch_looked(m->old, m->here, &m->at_old) : 0;
     if (e == 0 && m->to_in)
         e = mm_touch_looked(m->new, m->there, &m->at_new);
+    if (e == 0 && m->to_in && m->a && !m->b)
+        e = mm_room_for_name(m->new);
     if (e == 0 && m->a && S_ISDIR(m->a->stx_mode))
         e = mm_folder_moves(m->old, m->new);
     if (e == 0 && exchanged && m->b && S_ISDIR(m->b->stx_mode))
@@ -347,8 +349,8 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
     if (e == 0 && old[0] && way.entered)
         mm_touch(old);
     if (e == 0 && name[0])
-        e = mm_touch(name);
-    if (e == -EACCES)                  /* of the new name; the kernel looks at the old one first */
+        e = mm_touch_new(name);
+    if (e == -EACCES || e == -ENOSPC)  /* of the new name; the kernel looks at the old one first */
         e = unreached(from_dir, from, flags, e);
     l.p = e == 0 && by_descriptor ? hold_linked(from_dir, from, flags, &l) : NULL;
     if (l.p && unlinked(l.p)) {
@@ -382,9 +384,10 @@ EXPORT int symlinkat(const char *target, int dir, const char *path)
     struct noted n;
     if (LIKELY(mm_begin_noted(&n, dir, path, MM_ALL_HELD) == 0))
         return mm_end_noted(&n, REAL(symlinkat)(target, dir, path));
-    if (errno == EACCES) {             /* of the new name; the kernel looks at the target first */
+    if (errno == EACCES || errno == ENOSPC) {      /* of the new name; the kernel looks at the target first */
+        int of_name = errno;
         long e = sys(SYS_symlinkat, target, AT_FDCWD, "/");
-        errno = e == -EEXIST ? EACCES : (int)-e;
+        errno = e == -EEXIST ? of_name : (int)-e;
     }
     return -1;
 }
@@ -393,7 +396,7 @@ EXPORT int symlink(const char *target, const char *path) { return symlinkat(targ
 EXPORT int mkdirat(int dir, const char *path, mode_t mode)
 {
     struct noted n;
-    return mm_begin_noted(&n, dir, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(mkdirat)(dir, path, mode));
+    return mm_begin_noted(&n, dir, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(mkdirat)(dir, path, mode));
 }
 EXPORT int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
 
@@ -409,7 +412,7 @@ EXPORT int mknodat(int dir, const char *path, mode_t mode, dev_t device)
     struct noted n;
     if (!is_made(mode))
         return REAL(mknodat)(dir, path, mode, device);
-    return mm_begin_noted(&n, dir, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(mknodat)(dir, path, mode, device));
+    return mm_begin_noted(&n, dir, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(mknodat)(dir, path, mode, device));
 }
 EXPORT int mknod(const char *path, mode_t mode, dev_t device) { return mknodat(AT_FDCWD, path, mode, device); }
 /* of programs linked before glibc 2.33 */
@@ -418,14 +421,14 @@ EXPORT int __xmknod(int version, const char *path, mode_t mode, dev_t *device)
     struct noted n;
     if (!is_made(mode))
         return REAL(__xmknod)(version, path, mode, device);
-    return mm_begin_noted(&n, AT_FDCWD, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(__xmknod)(version, path, mode, device));
+    return mm_begin_noted(&n, AT_FDCWD, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(__xmknod)(version, path, mode, device));
 }
 EXPORT int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t *device)
 {
     struct noted n;
     if (!is_made(mode))
         return REAL(__xmknodat)(version, dir, path, mode, device);
-    return mm_begin_noted(&n, dir, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(__xmknodat)(version, dir, path, mode, device));
+    return mm_begin_noted(&n, dir, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(__xmknodat)(version, dir, path, mode, device));
 }
 EXPORT int mkfifoat(int dir, const char *path, mode_t mode) { return mknodat(dir, path, mode | S_IFIFO, 0); }
 EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path, mode | S_IFIFO, 0); }
@@ -479,5 +482,5 @@ EXPORT int bind(int socket, __CONST_SOCKADDR_ARG address, socklen_t length)
     if (!path[0])
         return REAL(bind)(socket, address, length);
     struct noted n;
-    return mm_begin_noted(&n, AT_FDCWD, path, MM_THE_NAME) ? -1 : mm_end_noted(&n, REAL(bind)(socket, address, length));
+    return mm_begin_noted(&n, AT_FDCWD, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(bind)(socket, address, length));
 }

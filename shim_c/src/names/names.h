@@ -47,6 +47,9 @@ static inline long mm_look_at(const char *path, struct statx *st)
     return mm_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, st);
 }
 long mm_touch_looked(const char *canonical, long looked, const struct statx *st);
+/* for the record of one that a call is about to make: 0, or -ENOSPC */
+long mm_room_for_name(const char *canonical);
+static inline long mm_touch_new(const char *canonical) { return mm_touch(canonical) ?: mm_room_for_name(canonical); }
 
 struct mm_doomed {
     uint32_t slot;              /* 0: not a regular file */

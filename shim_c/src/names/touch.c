@@ -154,9 +154,6 @@ static long touch(const char *path, long looked, const struct statx *st)
         if (r < 0)
             return r;
     }
-    /* what takes a name away goes on without: it may be what makes room */
-    if (!record.mode && (e = mm_room(mm_area, 0)) < 0)
-        return e;
     record.stamp_ns = mm_stamp_of_job();
     record.check = checked(&record, text);
     uint64_t mask = defer_handlers();
@@ -183,3 +180,11 @@ long mm_touch(const char *path) { return touch(path, 0, NULL); }
 
 /* The same of a path that is held, by whoever has looked since. */
 long mm_touch_looked(const char *path, long looked, const struct statx *st) { return touch(path, looked, st); }
+
+/* -ENOSPC where a call would make the name, and there is no room to record it: what takes names away goes on, which may make some. */
+long mm_room_for_name(const char *path)
+{
+    struct statx st;
+    long e = mm_room(mm_area, 0);
+    return e < 0 && mm_look_at(path, &st) == -ENOENT ? e : 0;
+}
