@@ -144,3 +144,22 @@ def test_a_call_has_the_lock_while_the_run_is_frozen(lab: Lab, stops: Stops, kil
         assert driver._line().startswith("100")
         driver.must(["checkpoint"])
         assert driver.end() == 0
+
+
+def test_killed_in_a_synced_write(lab: Lab, stops: Stops) -> None:
+    """The room that it had set aside is held for nobody: once it was to the end of the run."""
+    driver = begun(lab, 1)
+    driver.must(["twin 0"])
+    of_twin, pid = (int(driver.ask(f"in 0 {line}")) for line in ("open f rw,sync", "pid"))
+    head = Area(str(lab.store)).head
+    before = head.owed
+    stops.arm("data.copied_up")
+    driver.ask(f"begin 0 in 0 pwrite {of_twin} 100 8192 2")
+    stops.wait("data.copied_up")
+    assert head.owed > before
+    os.kill(pid, signal.SIGKILL)
+    driver.ask("await 0")
+    driver.must(["checkpoint"])
+    assert head.owed == before
+    driver.ask("endtwin 0")
+    assert driver.end() == 0

@@ -202,8 +202,9 @@ static inline void mm_pif_let_names_go(struct mm_pif *p, int held)
 
 /* space_reserve.c */
 int mm_room_held(struct mm_area *a, uint64_t more);
-int mm_room_set_aside(struct mm_area *a, uint64_t blocks);
-void mm_room_set_back(struct mm_area *a, uint64_t blocks, int needed);
+int mm_room_set_aside(struct mm_area *a, struct mm_process *process, uint32_t blocks);
+void mm_room_set_back(struct mm_area *a, struct mm_process *process, uint32_t blocks, int needed);
+void mm_room_of_dead(struct mm_area *a, struct mm_process *process);
 
 #pragma GCC visibility pop
 

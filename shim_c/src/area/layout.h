@@ -182,7 +182,7 @@ struct mm_request {
     char message[512];
 };
 
-#define MM_AREA_VERSION 15
+#define MM_AREA_VERSION 16
 
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
@@ -211,7 +211,7 @@ struct mm_header {
     uint64_t cache_size;       /* bytes of AMLs kept in memory, per file */
     uint64_t keep_last, max_bytes;   /* how the run prunes itself, 0: it does not */
     uint64_t first_index;      /* the indexes from this one on are its own: no other is its to prune */
-    uint64_t owed, room;       /* blocks redirected in all block tables; blocks held for the end (space_reserve.c) */
+    uint64_t owed, room;       /* blocks redirected in all block tables, and set aside; held for the end (space_reserve.c) */
     uint64_t next_process;     /* store-wide process numbers */
     uint64_t next_object;      /* store-wide file numbers; under the session lock */
     uint64_t strings_tail;
@@ -273,8 +273,9 @@ struct mm_process {
     uint32_t outside;          /* it runs a program that is not tracked; MM_OUTSIDE_PROXY: it makes the calls of such programs */
     uint32_t leaving;          /* it has come to its end: it counts no more among those that another's end waits for */
     uint32_t held;             /* page of descriptors of ours that an exec leaves open, see private_fds.c; 0: none */
-    uint32_t executing;        /* it is about to become another program, which will find this slot as its own */
-    uint32_t unfollowed;       /* 1: it has descriptors of files that nobody followed when it began; 2: nobody has looked */
+    uint16_t executing;        /* it is about to become another program, which will find this slot as its own */
+    uint16_t unfollowed;       /* 1: it has descriptors of files that nobody followed when it began; 2: nobody has looked */
+    uint32_t aside;            /* blocks of `owed` that its calls under way have set aside (space_reserve.c) */
     uint32_t leave_lock;       /* tid of who takes away what it left: several find at once that it is dead */
     uint32_t memory;           /* page of its struct mm_memory, which stays with the slot; 0: a run without memory */
 };
@@ -493,7 +494,6 @@ int mm_scope_uneven(struct mm_area *area, const char *folder);
 void mm_wrote_outside(struct mm_area *area, uint64_t dev, uint64_t ino, const char *path);
 int mm_scope_set(struct mm_area *area, const void *rules, uint64_t length);
 /* CDEF-END */
-
 /* not 0: the area is mapped there and not where the kernel likes, so that a program that comes back finds it again */
 extern uint64_t mm_area_place;
 

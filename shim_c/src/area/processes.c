@@ -180,6 +180,7 @@ static void remove_dead(struct mm_area *a, struct mm_process *p)
     uint32_t held = __atomic_exchange_n(&p->held, 0, __ATOMIC_ACQ_REL);
     if (held)
         mm_page_give(a, held);
+    mm_room_of_dead(a, p);
     __atomic_store_n(&p->calls, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&p->pid, 0, __ATOMIC_RELEASE);
 }

@@ -95,21 +95,35 @@ int mm_room(struct mm_area *a, uint64_t more)
     return e;
 }
 
-/* Room for something that follows a write: counted like blocks that are owed, until it is set back. */
-int mm_room_set_aside(struct mm_area *a, uint64_t blocks)
+/* Killed in between, a process leaves too many owed, never too few. */
+static void take_from_aside(struct mm_area *a, struct mm_process *p, uint32_t blocks)
+{
+    __atomic_sub_fetch(&p->aside, blocks, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&a->head->owed, blocks, __ATOMIC_RELAXED);
+}
+
+/* Room for something that follows a write of this process: counted like blocks that are owed, until it is set back. */
+int mm_room_set_aside(struct mm_area *a, struct mm_process *p, uint32_t blocks)
 {
     __atomic_add_fetch(&a->head->owed, blocks, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&p->aside, blocks, __ATOMIC_RELAXED);
     int e = mm_room(a, 0);
     if (e)
-        __atomic_sub_fetch(&a->head->owed, blocks, __ATOMIC_RELAXED);
+        take_from_aside(a, p, blocks);
     return e;
 }
 
+/* What a process that was killed, or became another program, had set aside. */
+void mm_room_of_dead(struct mm_area *a, struct mm_process *p)
+{
+    __atomic_sub_fetch(&a->head->owed, __atomic_exchange_n(&p->aside, 0, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+}
+
 /* needed: the disk was full for what it was set aside for, which gets it now. */
-void mm_room_set_back(struct mm_area *a, uint64_t blocks, int needed)
+void mm_room_set_back(struct mm_area *a, struct mm_process *p, uint32_t blocks, int needed)
 {
     struct mm_header *h = a->head;
-    __atomic_sub_fetch(&h->owed, blocks, __ATOMIC_RELAXED);
+    take_from_aside(a, p, blocks);
     if (!needed)
         return;
     mm_lock(&h->lock, MM_LOCK_AREA);

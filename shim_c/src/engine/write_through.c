@@ -26,13 +26,13 @@ static uint64_t needed(uint32_t slot, const struct iovec *vector, int count)
 long mm_write_through(uint32_t slot, int fd, const struct iovec *vector, int count, off_t at, int append)
 {
     uint64_t aside = needed(slot, vector, count);
-    long e = mm_room_set_aside(mm_area, aside);
+    long e = mm_room_set_aside(mm_area, mm_self, (uint32_t)aside);
     if (e < 0)
         return e;
     long r = mm_write(slot, fd, vector, count, at, append);
     e = r > 0 ? mm_ahead_blocks(slot) : 0;
     int full = e == -ENOSPC || e == -EDQUOT;
-    mm_room_set_back(mm_area, aside, full);
+    mm_room_set_back(mm_area, mm_self, (uint32_t)aside, full);
     if (full)
         e = mm_ahead_blocks(slot);
     /* by now it is written, and must not be made once more when there is room again */

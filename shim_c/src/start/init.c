@@ -71,6 +71,7 @@ static int join(const char *store)
     mm_self = mm_proc(area, process);
     if (mm_self->calls)                /* an exec ended threads in the middle of calls */
         mm_release_locks(area, (uint32_t)sys_gettid());
+    mm_room_of_dead(area, mm_self);
     mm_self->calls = 0;
     mm_self->outside = mm_self->leaving = mm_self->executing = 0;
     mm_join_elsewhere(area);
