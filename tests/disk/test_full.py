@@ -226,7 +226,7 @@ def test_holes_that_a_restore_cuts_off_need_no_room(small: Lab, leave: int, goes
     small.verb("verify")
 
 
-@pytest.mark.parametrize("leave", [14, 30])
+@pytest.mark.parametrize("leave", [14, 40])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_end_has_room_for_what_a_restore_redirected(
     tmp_path: Path, compiled: Compile, installed: None, kind: str, leave: int
@@ -242,7 +242,7 @@ def test_the_end_has_room_for_what_a_restore_redirected(
             session.must(f"pwrite 3 {MB} {at} 7" for at in range(0, 16 * MB, MB))
             last, then = int(session.ask("checkpoint")), session.ask("tree")
             filler = fill(lab.folder, leave * MB)
-            goes = leave == 30
+            goes = leave == 40
             assert session.ask(f"restore {first}") == ("0" if goes else "-1 ENOSPC")
             assert session.ask("tree") == (before if goes else then)
             fill(lab.folder)
@@ -312,6 +312,48 @@ def test_a_synced_write_that_finds_no_room_has_written_nothing(small: Lab, optio
     small.verb("verify")
 
 
+SYNCED = """
+import ctypes, errno, mmap, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.pwrite.argtypes = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long
+MB, HIGH = 1 << 20, (1 << 63) - 1
+def said(fd, at, size, place):
+    done = libc.pwrite(fd, at, size, place)
+    return done, errno.errorcode[ctypes.get_errno()] if done < 0 else ""
+data, mapped = (os.open(name, os.O_RDWR | os.O_SYNC) for name in ("data", "mapped"))
+shown = mmap.mmap(mapped, 16384)
+memory = ctypes.create_string_buffer(MB)
+here = ctypes.addressof(memory)
+print("ready", flush=True)
+if input() == "full":
+    for size in MB, 4096:
+        while said(data, here, size, os.lseek(data, 0, 1))[0] == size and os.lseek(data, size, 1) < 20 * MB:
+            pass
+for write in (data, here, 0, 0), (data, 8, 4096, 0), (data, 8, 100, 0), (data, 8, MB, 4096), (data, here, 4096, HIGH - 99), \
+        (mapped, here, 100, 0), (mapped, here, 16384, 0):
+    print(write[0] - data, *write[2:], *said(*write), flush=True)
+"""
+
+
+def test_what_needs_no_room_is_as_natively_on_a_full_disk(small: Lab, tmp_path: Path) -> None:
+    """A synced write of nothing, of what is no memory, to no place, or to a mapped file asks for none."""
+    answers = []
+    for full in (False, True):
+        (small.work / "data").write_bytes(bytes(24 * MB))
+        (small.work / "mapped").write_bytes(bytes(16384))
+        words = [sys.executable, "-c", SYNCED]
+        session = Session([*small.argv("run"), "--", *words] if full else words, small.work, small.env, tmp_path / "stderr")
+        small.sessions.append(session)
+        assert session._line() == "ready"
+        filler = fill(small.folder) if full else None
+        answers.append([session.ask("full" if full else "go on"), *(session._line() for _ in range(6))])
+        assert session.end() == 0, session.stderr()
+        if filler:
+            filler.unlink()
+    assert answers[0] == answers[1]
+    small.verb("verify")
+
+
 NAMES = """
 import errno, os, sys
 print("ready", flush=True)
@@ -345,17 +387,22 @@ def test_the_end_has_room_for_names(small: Lab, tmp_path: Path) -> None:
     assert os.listdir(small.work) == []
 
 
-def test_the_end_has_room_for_the_cache(small: Lab) -> None:
-    """Bytes that lie in memory go to the disk buffer at the end: nothing was held for that."""
-    session = small.start()
+@pytest.mark.parametrize("options", [[], ["--max-bytes", "1G"]], ids=["default", "max-bytes"])
+def test_the_end_has_room_for_the_cache(small: Lab, options: list[str]) -> None:
+    """Bytes that lie in memory go to the disk buffer at the end: nothing was held for that. A prune that freed
+    nothing gave away what was."""
+    session = small.start(*options)
     files = range(40)
     for n in files:
         (small.work / f"f{n}").write_bytes(bytes(range(256)) * 512)
     session.must(f"open f{n} rw" for n in files)
     session.must(f"pwrite {n + 3} 100 {at * 4096 + 50} {n}" for n in files for at in range(12))
-    filler, before = fill(small.folder), session.ask("tree")
+    filler = fill(small.folder)
+    if options:
+        assert session.ask(f"pwrite 3 {MB} {16 * MB} 7") == "-1 ENOSPC"
+    before = session.ask("tree")
     fill(small.folder)
-    assert (session.end(), session.stderr()) == (0, "")
+    assert session.end() == 0 and "end" not in session.stderr(), session.stderr()
     assert small.log()["checkpoints"][-1]["message"] == "end of run"
     assert small.start(native=True).ask("tree") == before
     filler.unlink()

@@ -47,6 +47,7 @@ static inline int owned(int fd) { return UNLIKELY(mm_fit_at(mm_area, mm_fds[fd].
 /* unlocked; as durable as without us */
 long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at);
 long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append);
+long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append, uint32_t *aside);
 /* of a place where one read ends and the next may begin */
 static inline uint16_t mm_mark_of(uint64_t at) { return (uint16_t)(at ^ at >> 16); }
 
@@ -193,9 +194,9 @@ long mm_ahead_home(uint32_t slot, int home);
 long mm_ahead_moved(uint32_t slot, const char *copy);
 long mm_ahead_blocks(uint32_t slot);
 long mm_ahead_all(void);
-uint64_t mm_ahead_ranges(struct mm_pif *p);       /* locked */
 
 /* write_through.c */
+long mm_set_aside(struct mm_pif *p, const struct iovec *vector, int count, uint64_t at, size_t asked, uint32_t *aside);
 long mm_write_through(uint32_t slot, int fd, const struct iovec *vector, int count, off_t at, int append);
 
 #pragma GCC visibility pop

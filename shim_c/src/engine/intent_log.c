@@ -220,26 +220,13 @@ long mm_ahead_home(uint32_t slot, int home)
     return e;
 }
 
-/* From which buffer block on the log lacks what a file has. */
-static uint64_t unlogged_from(const struct mm_pif *p)
-{
-    const struct mm_header *h = mm_area->head;
-    uint64_t known = h->flags & MM_POWER ? h->committed_block : 0;   /* in checkpoints that a power cut leaves */
-    return p->ahead_block > known ? p->ahead_block : known;
-}
-
-/* So many ranges would the log be told now. */
-uint64_t mm_ahead_ranges(struct mm_pif *p)
-{
-    MM_ASSERT(mm_locked_by_me(&p->lock));
-    return (uint64_t)mm_collect(mm_area, p, 0, unlogged_from(p), NULL, 0);
-}
-
 /* Blocks that are in the buffer below `bound` and not in the log yet. */
 static long append_blocks(long log, uint32_t slot, struct mm_pif *p, uint64_t bound)
 {
+    struct mm_header *h = mm_area->head;
     MM_ASSERT(mm_locked_by_me(&p->lock));
-    uint64_t since = unlogged_from(p);
+    uint64_t known = h->flags & MM_POWER ? h->committed_block : 0;   /* in checkpoints that a power cut leaves */
+    uint64_t since = p->ahead_block > known ? p->ahead_block : known;
     long n = mm_collect(mm_area, p, 0, since, NULL, 0), kept = 0;
     uint64_t room = ((uint64_t)n * sizeof(struct mm_range) + MM_BLOCK) & ~(uint64_t)(MM_BLOCK - 1);
     struct mm_range *ranges = (struct mm_range *)sys(SYS_mmap, 0, room, PROT_READ | PROT_WRITE,

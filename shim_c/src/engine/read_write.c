@@ -359,6 +359,8 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
     long r = UNLIKELY(count >= MM_SCATTERED * MM_BLOCK) ? mm_write_together(slot, p, from, count, at) : 0;
     if (r == 0)
         r = mm_own(entry) ? write_own(slot, p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
+    if (UNLIKELY(r == -ENOSPC || r == -EDQUOT) && !mm_usable(from, 1, 0))
+        return -EFAULT;                /* as natively, where the file has room */
     if (r <= 0)
         return UNLIKELY(r == -ENOSPC) ? full_disk() : r;
     mm_stamp(p, fd);
@@ -375,8 +377,9 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
     return r;
 }
 
-/* at < 0: at the description's position, which moves; append: at the end */
-long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
+/* at < 0: at the description's position, which moves; append: at the end.  aside: NULL, or the write is to be durable when it
+ * answers, and so many blocks have been set aside for that: as many may be when it failed. */
+long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append, uint32_t *aside)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     MM_ASSERT(mm_depth > 0);
@@ -417,6 +420,8 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
         r = fd = mm_home_reader(slot, fd);     /* pwrite would append */
     if (UNLIKELY(p->broken_off) && r >= 0 && at + asked > (uint64_t)size)
         r = mm_end_for_good(slot, p, fd, size);
+    if (UNLIKELY(aside) && r >= 0 && asked)
+        r = mm_set_aside(p, v, n, at, asked, aside);
     mm_write_begins(p);
     for (int i = 0; i < n && r >= 0 && asked; i++) {
         size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
@@ -441,4 +446,9 @@ long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int
         mm_show_position(f, fd);
     release(p, mask);
     return total ? total : r < 0 ? r : 0;
+}
+
+long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
+{
+    return mm_write_with(slot, fd, v, n, at, append, NULL);
 }
