@@ -445,9 +445,13 @@ class Area:
     def table_clear(self, pif: mm_pif, from_block: int = 0) -> None:
         lib.mm_table_clear(self._area, pif, from_block)
 
-    def give_room(self, records: bool = False) -> None:
-        """What was held for the end of the run (only the records' part): it is needed now."""
-        lib.mm_room_give(self._area, records)
+    def give_room(self, *, redirected: bool = True, checkpoint: bool = True) -> None:
+        """What is held for the end of the run is needed now, but for what it holds for redirected blocks and a checkpoint."""
+        lib.mm_room_give(self._area, redirected, checkpoint)
+
+    def hold_room(self, more: int = 0) -> int:
+        """As much as the end of the run needs, with so many more redirected blocks: 0 or an errno."""
+        return -int(lib.mm_room(self._area, more))
 
     def forget_pif(self, slot: int) -> None:
         lib.mm_pif_forget(self._area, slot)

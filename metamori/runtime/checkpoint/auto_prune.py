@@ -66,7 +66,14 @@ def has_made_room(session: SessionState) -> bool:
     found = rules(session.area)
     if not found:
         return False
-    session.area.give_room(records=True)
+    session.area.give_room()
+    try:
+        return _has_freed(session, found)
+    finally:
+        session.area.hold_room()           # the end of the run needs what was given to the prune
+
+
+def _has_freed(session: SessionState, found: Rules) -> bool:
     session.store.refresh()
     while len(own := _own(session)) > 1:
         count = max(found.keep_last, len(own) - 1 if found.max_bytes else 1)

@@ -59,7 +59,7 @@ def put_home(session: SessionState, index: int) -> None:
     area, store = session.area, session.store
     area.freeze()
     try:
-        area.give_room()
+        area.give_room(redirected=False, checkpoint=False)
         make_durable(session, index)
         with no_collection():
             restore.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,

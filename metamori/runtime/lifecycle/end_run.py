@@ -45,7 +45,7 @@ def finish(session: Session, reason: str, killed: bool, over: bool = False) -> i
 
         with area.session_lock(), area.frozen():
             rollback.back(session, area.head.restoring - 1, again=True)
-    area.give_room(records=True)
+    area.give_room(checkpoint=False)
     if not (killed and area.head.flags & lib.MM_ISOLATE):
         return session.last_checkpoint(reason, home=True, over=over)
     index = session.last_checkpoint(reason, home=False) if not session.single else _last_single(session, reason)

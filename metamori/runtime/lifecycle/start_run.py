@@ -51,6 +51,8 @@ def begin_area(
     wal.start(make_folder(store.path), store.layout.id, run, store.head.index, flags)
     try:
         area = Area(store.path, create=True)
+        if code := area.hold_room():       # for the records of its end, whatever it does
+            raise OSError(code, os.strerror(code))
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NoRoom(error.errno, error.strerror) from error

@@ -45,11 +45,11 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t slot, uint64_t chunk)
     uint32_t frame = 0;
     MM_ASSERT(mm_locked_by_me(&mm_pif_at(a, slot)->lock));
     mm_lock(&h->lock, MM_LOCK_AREA);
-    if (mm_reserve(a, CHUNKS, (chunk + 1) * 4) == 0) {
+    if (mm_reserve(a, CHUNKS, (chunk + 1) * 4) == 0 && mm_room_held(a, MM_CHUNK / MM_BLOCK) == 0) {
         if (h->free_frame) {
             frame = h->free_frame;
             h->free_frame = mm_frame_at(a, frame)->next_free;
-        } else if (h->frame_count <= frames_max(h) && mm_room_held(a, MM_CHUNK / MM_BLOCK) == 0
+        } else if (h->frame_count <= frames_max(h)
                    && mm_reserve(a, FRAMES, ((uint64_t)h->frame_count + 1) * sizeof(struct mm_frame)) == 0
                    && mm_reserve(a, CACHE, ((uint64_t)h->frame_count + 1) * MM_CHUNK) == 0) {
             frame = __atomic_fetch_add(&h->frame_count, 1, __ATOMIC_ACQ_REL);
@@ -60,6 +60,7 @@ uint32_t mm_frame_take(struct mm_area *a, uint32_t slot, uint64_t chunk)
         f->chunk = chunk;
         f->low = f->high = f->next_free = f->used = 0;
         __atomic_add_fetch(&mm_pif_at(a, slot)->frames, 1, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&h->frames_used, 1, __ATOMIC_RELAXED);
         __atomic_store_n(&f->slot, slot, __ATOMIC_RELEASE);      /* last: others look for theirs by it */
     }
     mm_unlock(&h->lock);
@@ -76,6 +77,7 @@ void mm_frame_free(struct mm_area *a, uint32_t frame)
         uint32_t slot = f->slot;
         __atomic_store_n(&f->slot, 0, __ATOMIC_RELEASE);
         __atomic_sub_fetch(&mm_pif_at(a, slot)->frames, 1, __ATOMIC_RELAXED);
+        __atomic_sub_fetch(&a->head->frames_used, 1, __ATOMIC_RELAXED);
         f->next_free = a->head->free_frame;
         a->head->free_frame = frame;
     }

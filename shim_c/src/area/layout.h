@@ -232,7 +232,7 @@ struct mm_header {
     uint32_t virtual_count;    /* PIFs ever made virtual: 0 lets stat pass */
     uint32_t dirty;            /* list of PIFs touched in this epoch */
     uint32_t process_high;
-    uint32_t frame_count, free_frame;
+    uint32_t frame_count, free_frame, frames_used;
     uint64_t mount_namespace;  /* names are of this one (mm_mounts_here); 0: unknown */
     uint32_t cut_pending;      /* a cut was made whose checkpoint is not written: the dirty list is incomplete */
     uint32_t restoring;        /* a restore inside the program to this index - 1 is under way */
@@ -486,7 +486,7 @@ void mm_drop_if_done(struct mm_area *area, uint32_t slot);
 void mm_pif_identify(struct mm_area *area, uint32_t slot, uint64_t dev, uint64_t ino, uint64_t btime_ns);
 void mm_pif_forget(struct mm_area *area, uint32_t slot);
 int mm_room(struct mm_area *area, uint64_t more);
-void mm_room_give(struct mm_area *area, int records);
+void mm_room_give(struct mm_area *area, int redirected, int checkpoint);
 int mm_sound(struct mm_area *area, char *why, long room);
 int mm_rules_have(const struct mm_rule *rules, const char *path);
 int mm_in_scope(struct mm_area *area, const char *path);

@@ -1,8 +1,8 @@
 /* space_reserve.c - room on the disk for the end of the run, held from the moment that bytes are buffered.
  *
  * A block that a block table redirects is written back at the end.  That takes as much room again: for the pre-image of what
- * is in place there, or (isolated) for the file itself; and the records take some, of names too.  So a file of the run area is
- * kept as large as that (owed, and a part for records), and is given back when the end begins.  A disk that fills up says so
+ * is in place there, or (isolated) for the file itself.  Before, the last checkpoint takes some: for what is in the cache, and
+ * records, of names too.  So a file of the run area is kept as large as that, and is given back when the end begins.  A disk that fills up says so
  * to the write, or to the call that makes a name, that would need the room, never to the end.
  * Where the file system cannot allocate ahead nothing is held.
  */
@@ -14,14 +14,19 @@
 
 #define LEAST 128                      /* blocks, for the records of a small run */
 
+/* What a checkpoint takes for the cache, which is not in the disk buffer yet, and for names. */
+static uint64_t for_checkpoint(const struct mm_header *h)
+{
+    uint64_t cached = __atomic_load_n(&h->frames_used, __ATOMIC_RELAXED) * (uint64_t)(MM_CHUNK / MM_BLOCK);
+    uint64_t noted = __atomic_load_n(&h->journal_tail, __ATOMIC_RELAXED) - __atomic_load_n(&h->committed_journal, __ATOMIC_RELAXED);
+    /* a checkpoint has a name in its records and in `head`: so does the journal, and with less beside it */
+    return cached + noted * 2 / MM_BLOCK;
+}
+
 static uint64_t wanted(const struct mm_header *h, uint64_t more)
 {
     uint64_t owed = __atomic_load_n(&h->owed, __ATOMIC_RELAXED) + more;
-    uint64_t noted = __atomic_load_n(&h->journal_tail, __ATOMIC_RELAXED) - __atomic_load_n(&h->committed_journal, __ATOMIC_RELAXED);
-    /* what the cache has is not in the disk buffer yet */
-    uint64_t cached = __atomic_load_n(&h->frame_count, __ATOMIC_RELAXED) * (uint64_t)(MM_CHUNK / MM_BLOCK);
-    /* a checkpoint has a name in its records and in `head`: so does the journal, and with less beside it */
-    return owed + owed / 16 + cached + __atomic_load_n(&h->pif_count, __ATOMIC_RELAXED) / 8 + noted * 2 / MM_BLOCK + LEAST;
+    return owed + owed / 16 + for_checkpoint(h) + __atomic_load_n(&h->pif_count, __ATOMIC_RELAXED) / 8 + LEAST;
 }
 
 /* No file of the program may be longer than its limit says, so neither may this one: a signal would come. */
@@ -131,11 +136,11 @@ void mm_room_set_back(struct mm_area *a, struct mm_process *p, uint32_t blocks, 
     mm_unlock(&h->lock);
 }
 
-/* Give room back, as long as nobody buffers anything.  records: only what is held for those. */
-void mm_room_give(struct mm_area *a, int records)
+/* Room that is needed now: all but what is held for redirected blocks, and for a checkpoint. */
+void mm_room_give(struct mm_area *a, int redirected, int checkpoint)
 {
     struct mm_header *h = a->head;
-    uint64_t keep = records ? h->owed : 0;
+    uint64_t keep = (redirected ? h->owed : 0) + (checkpoint ? for_checkpoint(h) : 0);
     mm_lock(&h->lock, MM_LOCK_AREA);
     shrink(a, keep);
     mm_unlock(&h->lock);
