@@ -329,8 +329,8 @@ if input() == "full":
     for size in MB, 4096:
         while said(data, here, size, os.lseek(data, 0, 1))[0] == size and os.lseek(data, size, 1) < 20 * MB:
             pass
-for write in (data, here, 0, 0), (data, 8, 4096, 0), (data, 8, 100, 0), (data, 8, MB, 4096), (data, here, 4096, HIGH - 99), \
-        (mapped, here, 100, 0), (mapped, here, 16384, 0):
+for write in (data, here, 0, 0), (data, 8, 4096, 0), (data, 8, 100, 0), (data, 8, MB, 4096), \
+        (data, here, 4096, HIGH - 99), (mapped, here, 100, 0), (mapped, here, 16384, 0):
     print(write[0] - data, *write[2:], *said(*write), flush=True)
 """
 
@@ -342,7 +342,8 @@ def test_what_needs_no_room_is_as_natively_on_a_full_disk(small: Lab, tmp_path: 
         (small.work / "data").write_bytes(bytes(24 * MB))
         (small.work / "mapped").write_bytes(bytes(16384))
         words = [sys.executable, "-c", SYNCED]
-        session = Session([*small.argv("run"), "--", *words] if full else words, small.work, small.env, tmp_path / "stderr")
+        words = [*small.argv("run"), "--", *words] if full else words
+        session = Session(words, small.work, small.env, tmp_path / "stderr")
         small.sessions.append(session)
         assert session._line() == "ready"
         filler = fill(small.folder) if full else None

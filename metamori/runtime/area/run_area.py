@@ -446,11 +446,10 @@ class Area:
         lib.mm_table_clear(self._area, pif, from_block)
 
     def give_room(self, *, redirected: bool = True, checkpoint: bool = True) -> None:
-        """What is held for the end of the run is needed now, but for what it holds for redirected blocks and a checkpoint."""
+        """What is held for the end of the run is needed now, but for redirected blocks and a checkpoint."""
         lib.mm_room_give(self._area, redirected, checkpoint)
 
-    def hold_room(self, more: int = 0) -> int:
-        """As much as the end of the run needs, with so many more redirected blocks: 0 or an errno."""
+    def hold_room(self, more: int = 0) -> int:         # with so many more redirected blocks; 0 or an errno
         return -int(lib.mm_room(self._area, more))
 
     def forget_pif(self, slot: int) -> None:

@@ -194,9 +194,10 @@ long mm_ahead_home(uint32_t slot, int home);
 long mm_ahead_moved(uint32_t slot, const char *copy);
 long mm_ahead_blocks(uint32_t slot);
 long mm_ahead_all(void);
+/* locked */
+long mm_ahead_room(struct mm_pif *p, const struct iovec *vector, int count, uint64_t at, size_t asked, uint32_t *aside);
 
 /* write_through.c */
-long mm_set_aside(struct mm_pif *p, const struct iovec *vector, int count, uint64_t at, size_t asked, uint32_t *aside);
 long mm_write_through(uint32_t slot, int fd, const struct iovec *vector, int count, off_t at, int append);
 
 #pragma GCC visibility pop

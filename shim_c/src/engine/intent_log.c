@@ -279,6 +279,40 @@ long mm_ahead_blocks(uint32_t slot)
     return e;
 }
 
+/* Frames of the cache that a file may have after a write of so many pieces: each piece takes one at each of its ends. */
+static uint64_t frames_after(const struct mm_pif *p, int pieces)
+{
+    uint64_t most = mm_area->head->cache_size / MM_CHUNK + 1, frames = p->frames + 2 * (uint64_t)pieces;
+    if (frames <= most)
+        return frames;
+    return p->frames > most ? p->frames : most;
+}
+
+/* Of the program's memory the kernel tries the first byte before it looks for room. */
+static int unreadable(const struct iovec *v, int n)
+{
+    while (n > 1 && !v->iov_len)
+        v++, n--;
+    return !mm_usable(v->iov_base, 1, 0);
+}
+
+/* Before a write that is to be durable, and that nothing else refuses: blocks of the store's disk that mm_ahead_blocks may take after it, for frames
+ * of the cache, the ranges of the log's record, the record, and what the filesystem needs to find them.  0, -EFAULT,
+ * -ENOSPC or -EDQUOT. */
+long mm_ahead_room(struct mm_pif *p, const struct iovec *v, int n, uint64_t at, size_t asked, uint32_t *aside)
+{
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    if (is_native(p) && at >= p->fresh_from)
+        return 0;                      /* all is in place, and so is this */
+    uint64_t ranges = p->redirected + asked / MM_BLOCK + 2;
+    uint64_t blocks = frames_after(p, n) * (MM_CHUNK / MM_BLOCK) + ranges * sizeof(struct mm_range) / MM_BLOCK + 8;
+    long e = mm_room_set_aside(mm_area, mm_self, (uint32_t)blocks);
+    if (e < 0)
+        return unreadable(v, n) ? -EFAULT : e;
+    *aside = (uint32_t)blocks;
+    return 0;
+}
+
 /* sync(2): the same for every file that has blocks there. */
 long mm_ahead_all(void)
 {

@@ -421,7 +421,7 @@ long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
     if (UNLIKELY(p->broken_off) && r >= 0 && at + asked > (uint64_t)size)
         r = mm_end_for_good(slot, p, fd, size);
     if (UNLIKELY(aside) && r >= 0 && asked)
-        r = mm_set_aside(p, v, n, at, asked, aside);
+        r = mm_ahead_room(p, v, n, at, asked, aside);
     mm_write_begins(p);
     for (int i = 0; i < n && r >= 0 && asked; i++) {
         size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
