@@ -449,9 +449,6 @@ class Area:
         """What is held for the end of the run is needed now, but for redirected blocks and a checkpoint."""
         lib.mm_room_give(self._area, redirected, checkpoint)
 
-    def hold_room(self, more: int = 0) -> int:         # with so many more redirected blocks; 0 or an errno
-        return -int(lib.mm_room(self._area, more))
-
     def forget_pif(self, slot: int) -> None:
         lib.mm_pif_forget(self._area, slot)
 

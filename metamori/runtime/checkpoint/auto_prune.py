@@ -70,7 +70,7 @@ def has_made_room(session: SessionState) -> bool:
     try:
         return _has_freed(session, found)
     finally:
-        session.area.hold_room()           # the end of the run needs what was given to the prune
+        lib.mm_room(session.area.pointer, 0)           # the end of the run needs what was given to the prune
 
 
 def _has_freed(session: SessionState, found: Rules) -> bool:

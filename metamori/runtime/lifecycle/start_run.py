@@ -51,7 +51,7 @@ def begin_area(
     wal.start(make_folder(store.path), store.layout.id, run, store.head.index, flags)
     try:
         area = Area(store.path, create=True)
-        if code := area.hold_room():       # for the records of its end, whatever it does
+        if code := -lib.mm_room(area.pointer, 0):       # for the records of its end, whatever it does
             raise OSError(code, os.strerror(code))
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -33,7 +33,7 @@ def require(session: Session, taken: list[tuple[int, list[tuple[int, int]]]], re
             _allocate(buffer, [(low * BLOCK, high * BLOCK) for low, high in blocks])
         finally:
             commit.remove_file(REAL, trial, durable=False)
-    if redirected > 0 and (code := area.hold_room(redirected)):
+    if redirected > 0 and (code := -lib.mm_room(area.pointer, redirected)):
         if blocks:
             _give_back(buffer)
         raise OSError(code, os.strerror(code), area.path)
