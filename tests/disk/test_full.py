@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,18 +17,6 @@ from lab import Lab, Session, wait_until
 
 PROGRAM = Path(__file__).resolve().parent.parent / "programs" / "fills_disk.py"
 KINDS = ["ext4", "tmpfs"]
-
-
-@pytest.fixture(params=KINDS)
-def small(request: pytest.FixtureRequest, tmp_path: Path, compiled: Compile, installed: None) -> Iterator[Lab]:
-    """A laboratory with folder and store on a disk of 64 MB."""
-    try:
-        with mounted(tmp_path, request.param, 64) as disk:
-            lab = Lab(disk, compiled("driver"))
-            yield lab
-            lab.close()
-    except NoMount as why:
-        pytest.skip(str(why))
 
 
 def crc_of(path: Path) -> str:
@@ -282,131 +269,6 @@ def test_without_leave_to_prune_nothing_is(small: Lab) -> None:
     for index, tree in taken[::-1]:
         small.restore(index)
         assert reader.ask("tree") == tree, index
-    small.verb("verify")
-
-
-@pytest.mark.parametrize(
-    "options", [[], ["--isolate"], ["--isolate", "--max-bytes", "1G"]], ids=["default", "isolate", "max"]
-)
-def test_a_synced_write_that_finds_no_room_has_written_nothing(small: Lab, options: list[str]) -> None:
-    """What makes it durable takes room too. It failed when it had written, and with leave to prune was made again."""
-    (small.work / "f0").write_bytes(bytes(range(256)) * 256)
-    session = small.start(*options)
-    session.must(["open f0 rw,sync", "open f0 rw,sync,append", f"pwrite 3 {MB} 300 1"])
-    filler, full = fill(small.folder), 0
-    for turn in range(40):
-        os.truncate(filler, filler.stat().st_size - 4096 * (turn % 13 + 1))
-        lines = f"pwrite 3 5000 {turn * 7000} {turn}", f"write 4 {turn * 700 + 50} {turn}", f"write 3 9000 {turn}"
-        for line in lines * 3:
-            before = session.do(["tree", "lseek 3 0 cur"])
-            answer = session.ask(line)
-            assert answer.isdigit() or answer == "-1 ENOSPC", (line, answer)
-            if answer == "-1 ENOSPC":
-                full += 1
-                assert session.do(["tree", "lseek 3 0 cur"]) == before, (turn, line)
-    filler.unlink()
-    assert full
-    before = session.ask("tree")
-    assert session.end() == 0, session.stderr()
-    assert small.start(native=True).ask("tree") == before
-    small.verb("verify")
-
-
-SYNCED = """
-import ctypes, errno, mmap, os, sys
-libc = ctypes.CDLL(None, use_errno=True)
-libc.pwrite.argtypes = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long
-MB, HIGH = 1 << 20, (1 << 63) - 1
-def said(fd, at, size, place):
-    done = libc.pwrite(fd, at, size, place)
-    return done, errno.errorcode[ctypes.get_errno()] if done < 0 else ""
-data, mapped = (os.open(name, os.O_RDWR | os.O_SYNC) for name in ("data", "mapped"))
-shown = mmap.mmap(mapped, 16384)
-memory = ctypes.create_string_buffer(MB)
-here = ctypes.addressof(memory)
-print("ready", flush=True)
-if input() == "full":
-    for size in MB, 4096:
-        while said(data, here, size, os.lseek(data, 0, 1))[0] == size and os.lseek(data, size, 1) < 20 * MB:
-            pass
-for write in (data, here, 0, 0), (data, 8, 4096, 0), (data, 8, 100, 0), (data, 8, MB, 4096), \
-        (data, here, 4096, HIGH - 99), (mapped, here, 100, 0), (mapped, here, 16384, 0):
-    print(write[0] - data, *write[2:], *said(*write), flush=True)
-"""
-
-
-def test_what_needs_no_room_is_as_natively_on_a_full_disk(small: Lab, tmp_path: Path) -> None:
-    """A synced write of nothing, of what is no memory, to no place, or to a mapped file asks for none."""
-    answers = []
-    for full in (False, True):
-        (small.work / "data").write_bytes(bytes(24 * MB))
-        (small.work / "mapped").write_bytes(bytes(16384))
-        words = [sys.executable, "-c", SYNCED]
-        words = [*small.argv("run"), "--", *words] if full else words
-        session = Session(words, small.work, small.env, tmp_path / "stderr")
-        small.sessions.append(session)
-        assert session._line() == "ready"
-        filler = fill(small.folder) if full else None
-        answers.append([session.ask("full" if full else "go on"), *(session._line() for _ in range(6))])
-        assert session.end() == 0, session.stderr()
-        if filler:
-            filler.unlink()
-    assert answers[0] == answers[1]
-    small.verb("verify")
-
-
-NAMES = """
-import errno, os, sys
-print("ready", flush=True)
-for line in sys.stdin:
-    try:
-        if line == "missing\\n":
-            os.unlink("missing")
-        for n in range(4000) if line == "make\\n" else []:
-            os.symlink("x", f"{n:06d}" + "n" * 150)
-        print("made", flush=True)
-    except OSError as error:
-        print(errno.errorcode[error.errno], flush=True)
-sys.exit(3)
-"""
-
-
-def test_the_end_has_room_for_names(small: Lab, tmp_path: Path) -> None:
-    """Held was what files need, for names nothing: the command's status was lost, and the run called killed."""
-    words = [*small.argv("run"), "--", sys.executable, "-c", NAMES]
-    session = Session(words, small.work, small.env, tmp_path / "stderr")
-    small.sessions.append(session)
-    assert session._line() == "ready" and session.ask("make") == "made"
-    filler = fill(small.folder)
-    assert session.ask("missing") == "ENOENT"
-    assert (session.end(), session.stderr()) == (3, "")
-    filler.unlink()
-    assert small.log()["checkpoints"][-1]["message"] == "end of run, status 3"
-    small.verb("verify")
-    assert len(os.listdir(small.work)) == 4000
-    small.restore(0)
-    assert os.listdir(small.work) == []
-
-
-@pytest.mark.parametrize("options", [[], ["--max-bytes", "1G"]], ids=["default", "max-bytes"])
-def test_the_end_has_room_for_the_cache(small: Lab, options: list[str]) -> None:
-    """Bytes that lie in memory go to the disk buffer at the end: nothing was held for that. A prune that freed
-    nothing gave away what was."""
-    session = small.start(*options)
-    files = range(40)
-    for n in files:
-        (small.work / f"f{n}").write_bytes(bytes(range(256)) * 512)
-    session.must(f"open f{n} rw" for n in files)
-    session.must(f"pwrite {n + 3} 100 {at * 4096 + 50} {n}" for n in files for at in range(12))
-    filler = fill(small.folder)
-    if options:
-        assert session.ask(f"pwrite 3 {MB} {16 * MB} 7") == "-1 ENOSPC"
-    before = session.ask("tree")
-    fill(small.folder)
-    assert session.end() == 0 and "end" not in session.stderr(), session.stderr()
-    assert small.log()["checkpoints"][-1]["message"] == "end of run"
-    assert small.start(native=True).ask("tree") == before
-    filler.unlink()
     small.verb("verify")
 
 

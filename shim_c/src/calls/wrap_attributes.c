@@ -119,7 +119,7 @@ struct locked {
     uint64_t mask;
 };
 
-static void lock_file(struct locked *t, uint32_t slot)
+static void lock_of_file(struct locked *t, uint32_t slot)
 {
     *t = (struct locked){ .p = slot ? mm_pif_at(mm_area, slot) : NULL };
     if (t->p)
@@ -161,14 +161,14 @@ static int begin_locked(struct noted *n, struct locked *t, int dir, const char *
 {
     int r = begin_attributes(n, dir, path, flags);
     if (r == 0)
-        lock_file(t, slot_of_noted(n));
+        lock_of_file(t, slot_of_noted(n));
     return r;
 }
 
 static void lock_open_file(struct locked *t, int fd)
 {
     uint32_t slot = following() ? pif_of(fd) : 0;
-    lock_file(t, slot ? slot : slot_of(fd, "", AT_EMPTY_PATH));
+    lock_of_file(t, slot ? slot : slot_of(fd, "", AT_EMPTY_PATH));
 }
 
 static int begin_locked_fd(int fd, struct on_fd *on, struct locked *t)
@@ -193,7 +193,7 @@ static int begin_mode(struct noted *n, struct locked *t, int dir, const char *pa
             mm_home_by_name(slot, n->name, 0, MM_ENGINE);
     }
     if (r == 0)
-        lock_file(t, slot_of_noted(n));
+        lock_of_file(t, slot_of_noted(n));
     return r;
 }
 

@@ -100,7 +100,7 @@ static int of_two_mounts(const struct moving *m)
 }
 
 /* Does a file leave the scope?  Not where the kernel says at once that it stays. */
-static int leaves(const struct moving *m)
+static int leaves_scope(const struct moving *m)
 {
     if (!m->a || (m->b && one_file(m->a, m->b)) || (m->flags & RENAME_NOREPLACE && m->b))
         return 0;
@@ -134,7 +134,7 @@ static long before_move(const struct moving *m, struct mm_doomed *doomed)
         e = mm_folder_moves(m->old, m->new);
     if (e == 0 && exchanged && m->b && S_ISDIR(m->b->stx_mode))
         e = mm_folder_moves(m->new, m->old);
-    if (e == 0 && leaves(m))
+    if (e == 0 && leaves_scope(m))
         e = let_leave(m);
     if (e == 0 && m->to_in && !(m->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && m->a && m->b && !same
         && !S_ISDIR(m->a->stx_mode) && m->files) {     /* the kernel refuses the others: the file's ctime stays */

@@ -49,7 +49,7 @@ static void count_waiting(uint64_t set)
     }
 }
 
-static int is_told(void)
+static int am_told(void)
 {
     uint64_t fs = 0;
     return mm_starter.thread && sys(SYS_arch_prctl, 0x1003, &fs) == 0 && fs == mm_starter.thread;
@@ -60,7 +60,7 @@ void mm_timers_stand(void)
 {
     struct mm_starter *s = &mm_starter;
     uint64_t set = 1ul << (MM_MEMORY_SIGNAL - 1), waiting = set;
-    if (!is_told())
+    if (!am_told())
         return;
     for (int looks = 0; waiting & set && looks < LOOKS; looks++) {
         count_waiting(set);
@@ -73,7 +73,7 @@ void mm_timers_stand(void)
 }
 
 /* Did this thread take the signal of somebody who wants an image?  Sent again there might be no room for it. */
-int mm_timers_took_ask(void) { return mm_starter.asked && is_told() && __atomic_exchange_n(&mm_starter.asked, 0, __ATOMIC_SEQ_CST); }
+int mm_timers_took_ask(void) { return mm_starter.asked && am_told() && __atomic_exchange_n(&mm_starter.asked, 0, __ATOMIC_SEQ_CST); }
 
 /* Has one that an image holds run out between those two?  Whoever comes back is told. */
 int mm_ran_out_since(const struct mm_timer *of)
