@@ -44,5 +44,5 @@ def test_every_second_piece_elsewhere(lab: Lab, size: int) -> None:
         with Reader(store, 1, inode) as reader:
             door.times = door.bytes = 0
             assert reader.read() == b"a" * total
-    assert door.times <= 6
+    assert door.times <= PIECES // 4                  # it was one for each piece, and more
     assert door.bytes <= 6 * total
