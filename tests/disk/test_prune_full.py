@@ -7,11 +7,8 @@ from contextlib import suppress
 import pytest
 from disks import MB, fill, free
 from lab import Lab
-from test_full import small
 
 import metamori
-
-__all__ = ["small"]
 
 
 def history(lab: Lab, checkpoints: int, kilobytes: int = 256) -> dict[int, bytes]:

@@ -18,6 +18,7 @@
 #include "area/known_numbers.c"
 #include "area/processes.c"
 #include "area/slots.c"
+#include "area/space_reserve.c"
 #include "area/area_check.c"
 #undef FAN
 #include "area/table.c"

@@ -101,6 +101,7 @@ def test_the_shared_filesystem_is_slow(tmp_path: Path, compiled: Compile, instal
 
 
 def test_the_filesystem_is_full_when_the_job_ends(small: Lab) -> None:
+    """Each run has held room for its records from its beginning."""
     seen: dict[int, Tree] = {0: picture(small.work)}
     ranks = job(small, 3)
     for number, rank in enumerate(ranks):
@@ -110,10 +111,8 @@ def test_the_filesystem_is_full_when_the_job_ends(small: Lab) -> None:
         rank.do("write", "shared", 5000 * number, "other" * 900)
     seen[last + 1] = picture(small.work)
     filler = fill(small.folder)
-    said = end(ranks)
+    assert end(ranks) == ""
     filler.unlink()
-    small.verb("log")
-    assert "No space left" in said
     everything_back(small, seen)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,7 +39,8 @@ TIMED = """
 import ctypes, os, resource, signal, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
 used = next(int(line.split()[1].split("/")[0]) for line in open("/proc/self/status") if line.startswith("SigQ"))
-resource.setrlimit(resource.RLIMIT_SIGPENDING, (used + 400,) * 2)      # a thread that is late is asked again
+most = resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]
+resource.setrlimit(resource.RLIMIT_SIGPENDING, (used + 400, most))     # a thread that is late is asked again
 starts = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda value: None)
 how = (ctypes.c_uint64 * 8)(0, 2 << 32, ctypes.cast(starts, ctypes.c_void_p).value)
 assert ctypes.CDLL(None).timer_create(1, how, ctypes.byref(ctypes.c_void_p())) == 0
@@ -262,6 +265,9 @@ def test_the_thread_of_timers_takes_the_signal_while_it_parks(tmp_path: Path) ->
         while ctypes.CDLL(None).sigqueue(pid, signal.SIGRTMIN, None) == 0:
             pass
         stops.go("timers.took"), stops.go("memory.looked")
+        time.sleep(0.2)                    # whoever sends it again did so in vain; then the others are told
+        most = resource.prlimit(pid, resource.RLIMIT_SIGPENDING)[1]
+        resource.prlimit(pid, resource.RLIMIT_SIGPENDING, (most, most))
         said = again.communicate(timeout=60)[1]
         assert again.returncode == 0 or b"more queued signals wait" in said, said
     finally:
