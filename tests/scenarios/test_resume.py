@@ -304,6 +304,15 @@ def test_a_controller_that_refuses_is_heard(lab: Lab, played: dict[str, str]) ->
     assert (lab.work / "log").read_text().endswith("after the requeue\n")
 
 
+def test_a_controller_that_does_not_say_whether_it_is_a_preemption_is_heard(lab: Lab, played: dict[str, str]) -> None:
+    """It was taken for a cancelled job: the program ended, and nothing said why it was not queued again."""
+    (lab.folder / "answer").write_text("1")
+    script = "echo one > log; kill -TERM $PPID; exec sleep 60"
+    done = lab.run(["sh", "-c", script], "--requeue", "--on-term", "checkpoint", env=played)
+    assert done.returncode == 128 + signal.SIGTERM and b"job 4711 was not requeued" in done.stderr, done.stderr
+    assert (lab.folder / "asked").read_text() == "show job -o 4711\n"
+
+
 def test_a_job_s_first_run_begins_anew(lab: Lab, played: dict[str, str]) -> None:
     """Whatever an earlier job left in the store: only a restart goes back."""
     lab.run(["sh", "-c", "echo one >> log; kill -9 $$"])

@@ -443,7 +443,11 @@ def _not_begun() -> type[MetamoriError]:
 def _is_preempted() -> bool:
     from metamori.runtime.lifecycle import slurm
 
-    return slurm.is_running(slurm.job())
+    try:
+        return slurm.is_running(slurm.job())
+    except MetamoriError as error:
+        child_loop.say(str(error))
+        return False
 
 
 def _has_ended(pid: int) -> bool:

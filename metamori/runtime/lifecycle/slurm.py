@@ -28,25 +28,24 @@ def was_restarted(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def is_running(number: str) -> bool:
-    """Not being cancelled, nor at its time limit; in the grace time of a preemption a job still counts as running."""
-    import subprocess
-
-    try:
-        done = subprocess.run(["scontrol", "show", "job", "-o", number], capture_output=True, text=True,
-                              timeout=PATIENCE_S, stdin=subprocess.DEVNULL, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return "JobState=RUNNING" in done.stdout.split()
+    """Not being cancelled, nor at its time limit; in the grace time of a preemption a job still counts as running.
+    MetamoriError when the controller does not say."""
+    return "JobState=RUNNING" in _asked(number, "show", "job", "-o", number).split()
 
 
 def requeue(number: str) -> None:
     """Ask the controller; it ends the job then. MetamoriError when it refuses."""
+    _asked(number, "requeue", number)
+
+
+def _asked(number: str, *words: str) -> str:
     import subprocess  # not for every run
 
     try:
-        done = subprocess.run(["scontrol", "requeue", number], capture_output=True, text=True, timeout=PATIENCE_S,
+        done = subprocess.run(["scontrol", *words], capture_output=True, text=True, timeout=PATIENCE_S,
                               stdin=subprocess.DEVNULL, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MetamoriError(f"job {number} was not requeued: {error}") from error
     if done.returncode:
         raise MetamoriError(f"job {number} was not requeued: {done.stderr.strip() or done.returncode}")
+    return done.stdout
