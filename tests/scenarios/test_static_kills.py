@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lab import Lab, Tree, gone, wait_until
 from stops import Stops
-from test_static_programs import BUSYBOX, is_static, killed_proxies, prepare, proxies, states_natively
+from test_static_programs import BUSYBOX, is_static, keeps_listeners, killed_proxies, prepare, proxies, states_natively
 
 CALLS = [
     "echo new > new", "mv new newer", "mkdir -p a", "ln newer hard", "rm newer", "chmod 600 log", "mv hard a/hard",
@@ -30,7 +30,7 @@ def started(lab: Lab, script: str, stops: Stops) -> subprocess.Popen[bytes]:
     run = subprocess.Popen([*lab.argv("run"), "--", BUSYBOX, "sh", "-c", script], cwd=lab.work, env=lab.env | stops.env,
                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert run.stdout and run.stdout.readline() == b"ready\n"
-    wait_until(lambda: len(proxies(lab)) == 2 and keeps(run), "all three holders")
+    wait_until(lambda: len(proxies(lab)) == 2 and keeps_listeners(run.pid), "all three holders")
     return run
 
 
@@ -43,12 +43,6 @@ def goes_on(run: subprocess.Popen[bytes]) -> None:
 def program_of(run: subprocess.Popen[bytes]) -> int:
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
     return int(children[0])
-
-
-def keeps(run: subprocess.Popen[bytes]) -> bool:
-    folder = f"/proc/{run.pid}/fd"
-    links = [os.readlink(f"{folder}/{each}") for each in os.listdir(folder) if os.path.islink(f"{folder}/{each}")]
-    return any("seccomp" in link for link in links)
 
 
 def held(run: subprocess.Popen[bytes], stops: Stops, point: str) -> bool:
@@ -139,7 +133,7 @@ def test_proxies_killed_while_a_program_comes(lab: Lab, point: str, both: bool) 
     with subprocess.Popen([*lab.argv("run"), "--", "sh", "-c", COMES], cwd=lab.work, env=lab.env | stops.env,
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdout and run.stderr and run.stdout.readline() == b"ready\n"
-        wait_until(lambda: len(proxies(lab)) == 2 and keeps(run), "all three holders")
+        wait_until(lambda: len(proxies(lab)) == 2 and keeps_listeners(run.pid), "all three holders")
         stops.arm(point)
         goes_on(run)
         stops.wait(point)
