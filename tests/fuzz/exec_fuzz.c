@@ -42,7 +42,7 @@ static void an_environment(const uint8_t *data, size_t size)
     mm_leads_here(list);
     mm_says_leave(list);
     for (int way = 0; way < 2; way++) {
-        struct mm_image image = { .envp = list };
+        struct mm_exec image = { .envp = list };
         way ? mm_put_back(&image, list) : mm_strip(&image, list);
         size_t found = 0;
         for (char *const *each = image.envp; *each; each++)

@@ -24,7 +24,7 @@ def keeper_whose_proxy_ended() -> proxy.Keeper:
 
 
 def area_of_one() -> SimpleNamespace:
-    return SimpleNamespace(head=SimpleNamespace(outsiders=0, proxy_places=lib.MM_PROXY_OPEN | 1))
+    return SimpleNamespace(head=SimpleNamespace(untracked=0, proxy_places=lib.MM_PROXY_OPEN | 1))
 
 
 def test_no_process_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,7 @@ def look_ahead(area: Area) -> mm_looks | None:
     it waits only for what happens meanwhile (adr/0063). None: it has to wait for all."""
     head = area.head
     if head.journal_tail - head.committed_journal < AHEAD_BYTES or area.is_frozen or area.has_moved \
-            or head.flags & lib.MM_JOB or head.outsiders:
+            or head.flags & lib.MM_JOB or head.untracked:
         return None
     # no call is under way that has noted something, and not done it yet; a long one holds up the others once, not twice
     if lib.mm_freeze(area.pointer, _AT_ONCE_MS, 0) != 0:

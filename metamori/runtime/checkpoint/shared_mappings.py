@@ -35,18 +35,18 @@ def release(area: Area, slots: Iterable[int]) -> Watch:
     While a program lives that is not tracked, or what it forked and gave such a file, they stay in place.
     """
     area.relink_mapped()
-    lived, for_good = bool(area.head.outsiders), area.head.outside_for_good
+    lived, for_good = bool(area.head.untracked), area.head.outside_for_good
     alive = any(area.process(slot).outside for slot in area.slots()) or (
         lived and not for_good and held_outside(area, shown(area)))
-    area.head.outsiders = 1 if for_good or alive else 0
+    area.head.untracked = 1 if for_good or alive else 0
     flagged = [slot for slot in slots if area.pif(slot).flags & lib.MM_HOME]
     # by inode number alone (btrfs shows other devices here): one too many costs a look, not a byte
     # and while none is let go of, only where it is asked what was stored into them
     asked = {p.ino for p in map(area.pif, flagged)
-             if not _stays(p) and (p.flags & lib.MM_MAPPED or not area.head.outsiders)}
+             if not _stays(p) and (p.flags & lib.MM_MAPPED or not area.head.untracked)}
     found = mappings(area, asked) if asked else []
     watch = Watch(area, found or [], lived or alive)
-    if not flagged or area.head.outsiders:
+    if not flagged or area.head.untracked:
         return watch
     inodes = {each.inode for each in found or ()}
     for slot in flagged:

@@ -38,7 +38,7 @@ class Keeper:
     def look(self, area: Area, environ: Mapping[str, str]) -> str:
         """Hear what is new. environ: our part of the command's environment. What a person must know, or ""."""
         try:
-            if self._line is None and area.head.outsiders and _is_there(area):
+            if self._line is None and area.head.untracked and _is_there(area):
                 self._line = _line(area.path, b"k")
                 self._line.setblocking(False)
             if self._line is None or self._hear(self._line):

@@ -122,7 +122,7 @@ class Live:
 
     def look_at_proxy(self) -> str:
         """It makes the calls of programs without the library, where there are such. What a person must know, or ""."""
-        if self.keeper is None and self.session.area.head.outsiders and not self.job:
+        if self.keeper is None and self.session.area.head.untracked and not self.job:
             from metamori.runtime.lifecycle.proxy import Keeper
 
             self.keeper = Keeper()

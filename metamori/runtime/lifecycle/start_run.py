@@ -70,7 +70,7 @@ def begin_area(
     head.committed_journal = 8
     head.flags |= flags
     if config.job is not None:             # others look at the files, and change them
-        head.outsiders = head.outside_for_good = 1
+        head.untracked = head.outside_for_good = 1
     is_first = run == 1 or config.job is not None
     run_scope.begin(store, area, config, launch.cwd if launch else os.getcwdb(), is_first)
     if supervisor:

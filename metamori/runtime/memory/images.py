@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from metamori._area import mm_fit
 
 _PATIENCE_S = 10.0
-_SIGNAL = 32                               # MM_MEMORY_SIGNAL of shim_c/src/memory/engine.h
+_SIGNAL = 32                               # MM_MEMORY_SIGNAL of shim_c/src/memory/image_engine.h
 
 
 def all_of_it() -> str:

@@ -1,6 +1,6 @@
 """Files whose name is gone while they are mapped shared: they come back as memory of the processes that had them.
 
-A private mapping of such a file is all in the image of its process (is_copied of shim_c/src/memory/engine.h).
+A private mapping of such a file is all in the image of its process (is_copied of shim_c/src/memory/image_engine.h).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from metamori.runtime.memory.proc_look import Stat
 
-KIND = 7                                   # MM_NO_NAME of shim_c/src/memory/engine.h
+KIND = 7                                   # MM_NO_NAME of shim_c/src/memory/image_engine.h
 DELETED = b" (deleted)"
 SECRET = b"/secretmem (deleted)"           # of memfd_secret: nobody reads it for the program
 _OTHERS = (b"/dev/", b"/memfd:", b"/SYSV", b"/[aio]", b"/anon_hugepage", SECRET)

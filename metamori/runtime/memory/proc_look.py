@@ -141,7 +141,7 @@ class Looks:
 
     def __init__(self, processes: Sequence[tuple[int, mm_memory]]) -> None:
         first: dict[int, int] = {}
-        self._seen = ffi.new("struct mm_seen[]", [
+        self._seen = ffi.new("struct mm_proc_view[]", [
             (pid, memory, first.setdefault(memory.maps_key, number)) for number, (pid, memory) in enumerate(processes)])
         self._next = ffi.new("uint32_t *")
         self._count, self._end = len(processes), lib.MM_SEEN_PARTS * len(processes)

@@ -20,7 +20,7 @@ from metamori.runtime.memory.open_files import Open
 from metamori.runtime.memory.proc_inspect import Refused
 from metamori.store.format.records import SegmentEntry
 
-NAMELESS, POSIX, SYSV = 1, 2, 3            # shared_kind of shim_c/src/memory/engine.h
+NAMELESS, POSIX, SYSV = 1, 2, 3            # shared_kind of shim_c/src/memory/image_engine.h
 _MOST = 64 << 20                           # bytes of one that nobody has mapped
 _GET_SEALS = 1034
 SEAL_WRITE, SEAL_FUTURE_WRITE, _KNOWN = 8, 16, 63      # with F_SEAL_SEAL, _SHRINK, _GROW, _EXEC

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SEIZE, _INTERRUPT, _CONTINUE, _DETACH = 0x4206, 0x4207, 7, 17
 _EVENT_STOP, _WALL = 128, 0x40000000
-_ENGINES = 32                              # MM_MEMORY_SIGNAL of shim_c/src/memory/engine.h
+_ENGINES = 32                              # MM_MEMORY_SIGNAL of shim_c/src/memory/image_engine.h
 _BIT = 1 << _ENGINES - 1
 _PATIENCE_S = 20.0
 KNOWN = -3                                 # status of one whose parent knows

@@ -195,35 +195,35 @@ static inline uint32_t pif_of(int fd)
 
 /* A quick look: a few loads and no call, so that a wrapper that hands on to the kernel saves no register.  UNSURE where there is
  * more to find out; whoever gets that looks again by pif_of. */
-enum mm_kind { MM_UNSURE, MM_UNFOLLOWED, MM_ALL_HOME, MM_REDIRECTED };
-struct mm_seen { uint32_t slot, fit; struct mm_pif *p; struct mm_fit *f; };
+enum mm_kind { MM_UNSURE, MM_UNTRACKED, MM_IN_PLACE, MM_REDIRECTED };
+struct mm_fd_view { uint32_t slot, fit; struct mm_pif *p; struct mm_fit *f; };
 
-static inline enum mm_kind mm_look(int fd, struct mm_seen *seen)
+static inline enum mm_kind mm_look(int fd, struct mm_fd_view *seen)
 {
     const struct mm_area *a = mm_area;
     if (UNLIKELY(!a) || UNLIKELY((unsigned)fd >= (unsigned)mm_lowest_own))     /* it may be ours, or too high for the table */
         return MM_UNSURE;
     uint32_t fit = __atomic_load_n(&mm_fds[fd].fit, __ATOMIC_ACQUIRE);
     if (!fit)
-        return MM_UNFOLLOWED;
+        return MM_UNTRACKED;
     if (UNLIKELY(__atomic_load_n(&mm_fds[fd].generation, __ATOMIC_ACQUIRE)
                  != __atomic_load_n(&a->head->pif_generation, __ATOMIC_ACQUIRE)))
         return MM_UNSURE;
     seen->slot = __atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED);
     seen->fit = fit;
     if (!seen->slot)
-        return MM_UNFOLLOWED;
+        return MM_UNTRACKED;
     seen->p = mm_region_if_mapped(a, PIFS, (uint64_t)seen->slot * sizeof *seen->p);
     seen->f = mm_region_if_mapped(a, FITS, (uint64_t)fit * sizeof *seen->f);
     if (UNLIKELY(!seen->p || !seen->f))
         return MM_UNSURE;
     return __atomic_load_n(&seen->p->root, __ATOMIC_ACQUIRE) || seen->f->owned
-        || (__atomic_load_n(&seen->p->flags, __ATOMIC_RELAXED) & MM_VIRTUAL) ? MM_REDIRECTED : MM_ALL_HOME;
+        || (__atomic_load_n(&seen->p->flags, __ATOMIC_RELAXED) & MM_VIRTUAL) ? MM_REDIRECTED : MM_IN_PLACE;
 }
 
 /* What was looked at before enter() may be no more after it: a program whose memory is saved while it waits there comes back
  * in another process, where the run area is a new one and every slot may be another.  So a slot is what it is after it. */
-static inline int mm_still(const struct mm_seen *seen, int fd)
+static inline int mm_still(const struct mm_fd_view *seen, int fd)
 {
     return LIKELY(__atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) == seen->slot)
         && LIKELY(__atomic_load_n(&mm_fds[fd].fit, __ATOMIC_RELAXED) == seen->fit);
@@ -268,9 +268,9 @@ static inline int is_native(const struct mm_pif *p)
 #define ISOLATED(p) ((p)->fresh_from == MM_NO_LIMIT)
 
 /* Untracked programs live, and the file does not stay in place for them yet. */
-static inline int outsiders_see(const struct mm_pif *p)
+static inline int untracked_see(const struct mm_pif *p)
 {
-    return UNLIKELY(mm_area->head->outsiders) && !(p->flags & (MM_HOME | MM_COPIED));
+    return UNLIKELY(mm_area->head->untracked) && !(p->flags & (MM_HOME | MM_COPIED));
 }
 
 /* Bytes that the file surely has, without asking how long it is.  Of one that a checkpoint did not find, fresh_from says nothing. */

@@ -138,7 +138,7 @@ struct mm_member {
     uint32_t had_turn;         /* futex: its descriptors are back, and the next one's turn has come */
 };
 /* An object of System V that the run uses: the number that its programs know, and the kernel's. */
-#define MM_SYSV_SHM 3           /* as shared_kind of memory/engine.h */
+#define MM_SYSV_SHM 3           /* as shared_kind of memory/image_engine.h */
 #define MM_SYSV_SEM 4
 #define MM_SYSV_MSG 5
 struct mm_sysv {
@@ -239,7 +239,7 @@ struct mm_header {
     uint32_t mapped;           /* list of PIFs with MM_MAPPED */
     uint64_t pid_namespace;    /* process and thread numbers of the area are this one's, */
     uint64_t boot;             /* on this machine, since this start of it; 0: unknown */
-    uint32_t outsiders;        /* programs that are not tracked may live: what they can see stays in place */
+    uint32_t untracked;        /* programs that are not tracked may live: what they can see stays in place */
     uint32_t calls_hidden;     /* no proxy can be started: programs without the library are not tracked */
     uint32_t outside_for_good; /* some of them have no process slot to ask after */
     uint64_t said[MM_SAID];    /* hashes of what a person has been told: each thing once in a run */

@@ -92,7 +92,7 @@ static int caught_up(struct mm_area *a, struct mm_looks *l)
     struct places *t = l->places;
     struct folder *folder = l->folder;
     uint32_t names = l->names;
-    if (t->full || t->epoch != h->epoch || h->outsiders)
+    if (t->full || t->epoch != h->epoch || h->untracked)
         return 0;
     if (h->dirty)                          /* as mm_pif_touched: whoever put it there was killed before it set the mark, maybe */
         __atomic_store_n(&mm_pif_at(a, h->dirty)->epoch, h->epoch, __ATOMIC_RELEASE);

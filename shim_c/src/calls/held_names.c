@@ -49,7 +49,7 @@ int mm_begin_way(struct way *way, int dir, const char *path, char *name, int oth
         int c = (way->follow ? mm_canonical_follow : mm_canonical)(dir, path, name, PATH_ROOM), d = 0;
         if (other && (c != 0 || !mm_canonical_beside(other_dir, other_path, dir, path, name, other, PATH_ROOM)))
             d = mm_canonical(other_dir, other_path, other, PATH_ROOM);
-        int dark = mm_in_the_dark(c) ? c : mm_in_the_dark(d) ? d : 0;
+        int dark = mm_resource_error(c) ? c : mm_resource_error(d) ? d : 0;
         empty_unless_tracked(way, c, name);
         if (other)
             empty_unless_tracked(way, d, other);

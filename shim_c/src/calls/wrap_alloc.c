@@ -110,7 +110,7 @@ static long allocate_isolated(uint32_t slot, int fd, int mode, off_t at, off_t l
 static long allocate(uint32_t slot, int fd, int mode, off_t at, off_t length)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    long r = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
+    long r = untracked_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
     while (r == 0 && is_away(p))
         if ((r = allocate_isolated(slot, fd, mode, at, length)) != AGAIN)
             return r;

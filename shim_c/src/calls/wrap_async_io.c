@@ -8,7 +8,7 @@
  * raw one) and, if that went by, when it is mapped.
  */
 #include "calls/calls.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <dlfcn.h>
 #include <linux/aio_abi.h>

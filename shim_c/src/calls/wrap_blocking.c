@@ -6,7 +6,7 @@
  * In a run without memory each of these is the libc's own.
  */
 #include "calls/calls.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <errno.h>
 #include <limits.h>

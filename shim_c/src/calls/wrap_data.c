@@ -1,6 +1,6 @@
 /* wrap_data.c - bytes: reading, writing, positions, lengths, and the calls that only the kernel can do. */
 #include "calls/calls.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <pthread.h>
 
@@ -84,9 +84,9 @@ static inline int alone(const struct mm_fit *f) { return *mm_single_threaded && 
 
 EXPORT HOT ssize_t read(int fd, void *buffer, size_t count)
 {
-    struct mm_seen seen;
+    struct mm_fd_view seen;
     enum mm_kind kind = mm_look(fd, &seen);
-    if (LIKELY(kind == MM_UNFOLLOWED) || (kind == MM_ALL_HOME && alone(seen.f)))
+    if (LIKELY(kind == MM_UNTRACKED) || (kind == MM_IN_PLACE && alone(seen.f)))
         return real_read(fd, buffer, count);
     long r = kind == MM_REDIRECTED ? mm_plain_read(&seen, fd, buffer, count, -1) : NOT_HERE;
     return r != NOT_HERE ? r : followed_read_on(fd, buffer, count);
@@ -108,9 +108,9 @@ static __attribute__((noinline)) ssize_t followed_pread(int fd, void *buffer, si
 
 EXPORT HOT ssize_t pread(int fd, void *buffer, size_t count, off_t at)
 {
-    struct mm_seen seen;
+    struct mm_fd_view seen;
     enum mm_kind kind = mm_look(fd, &seen);
-    if (LIKELY(kind == MM_UNFOLLOWED || kind == MM_ALL_HOME))
+    if (LIKELY(kind == MM_UNTRACKED || kind == MM_IN_PLACE))
         return real_pread(fd, buffer, count, at);
     long r = kind == MM_REDIRECTED && at >= 0 ? mm_plain_read(&seen, fd, buffer, count, at) : NOT_HERE;
     return r != NOT_HERE ? r : followed_pread(fd, buffer, count, at);
@@ -250,7 +250,7 @@ static __attribute__((noinline)) ssize_t followed_pwrite(int fd, const void *buf
 }
 
 /* The commonest of them, a write to a file that no index knows: the kernel's, once the mark is made.  NOT_HERE: another kind. */
-static inline long fresh_write(const struct mm_seen seen, long number, int fd, const void *buffer, size_t count, off_t at)
+static inline long fresh_write(const struct mm_fd_view seen, long number, int fd, const void *buffer, size_t count, off_t at)
 {
     if ((seen.f->attributes & O_ACCMODE) == O_RDONLY || absurd(buffer, count))
         return NOT_HERE;
@@ -270,22 +270,22 @@ static inline long fresh_write(const struct mm_seen seen, long number, int fd, c
 
 EXPORT HOT ssize_t write(int fd, const void *buffer, size_t count)
 {
-    struct mm_seen seen;
+    struct mm_fd_view seen;
     enum mm_kind kind = mm_look(fd, &seen);
-    if (LIKELY(kind == MM_UNFOLLOWED))
+    if (LIKELY(kind == MM_UNTRACKED))
         return LIKELY(!mm_memory_head) ? real_write(fd, buffer, count) : mm_write_held_up(fd, buffer, count);
-    long r = kind == MM_ALL_HOME ? fresh_write(seen, SYS_write, fd, buffer, count, 0)
+    long r = kind == MM_IN_PLACE ? fresh_write(seen, SYS_write, fd, buffer, count, 0)
            : kind == MM_REDIRECTED ? mm_plain_write(&seen, fd, buffer, count, -1) : NOT_HERE;
     return r != NOT_HERE ? r : followed_write(fd, buffer, count);
 }
 
 EXPORT HOT ssize_t pwrite(int fd, const void *buffer, size_t count, off_t at)
 {
-    struct mm_seen seen;
+    struct mm_fd_view seen;
     enum mm_kind kind = mm_look(fd, &seen);
-    if (LIKELY(kind == MM_UNFOLLOWED))
+    if (LIKELY(kind == MM_UNTRACKED))
         return real_pwrite(fd, buffer, count, at);
-    long r = at < 0 ? NOT_HERE : kind == MM_ALL_HOME ? fresh_write(seen, SYS_pwrite64, fd, buffer, count, at)
+    long r = at < 0 ? NOT_HERE : kind == MM_IN_PLACE ? fresh_write(seen, SYS_pwrite64, fd, buffer, count, at)
            : kind == MM_REDIRECTED ? mm_plain_write(&seen, fd, buffer, count, at) : NOT_HERE;
     return r != NOT_HERE ? r : followed_pwrite(fd, buffer, count, at);
 }
@@ -365,9 +365,9 @@ static __attribute__((noinline)) off_t followed_lseek(int fd, off_t at, int when
 
 EXPORT HOT off_t lseek(int fd, off_t at, int whence)
 {
-    struct mm_seen seen;
+    struct mm_fd_view seen;
     enum mm_kind kind = mm_look(fd, &seen);
-    return LIKELY(kind == MM_UNFOLLOWED) || (kind == MM_ALL_HOME && alone(seen.f)) ? real_lseek(fd, at, whence)
+    return LIKELY(kind == MM_UNTRACKED) || (kind == MM_IN_PLACE && alone(seen.f)) ? real_lseek(fd, at, whence)
                                                                                   : followed_lseek(fd, at, whence);
 }
 

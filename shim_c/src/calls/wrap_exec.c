@@ -7,10 +7,10 @@
 extern char **environ;
 
 /* 0: it is not executed, and errno says why. */
-static int before_image(struct mm_image *image, int dir, const char *path, int flags, char *const envp[])
+static int before_image(struct mm_exec *image, int dir, const char *path, int flags, char *const envp[])
 {
     active();
-    mm_before_image(image, dir, path, flags, envp, 1);
+    mm_before_exec(image, dir, path, flags, envp, 1);
     if (image->limited)                    /* this process becomes another, not one that shares its memory */
         mm_memory_before_exec(image->outside);
     if (image->refused)
@@ -18,16 +18,16 @@ static int before_image(struct mm_image *image, int dir, const char *path, int f
     return !image->refused;
 }
 
-static void failed(struct mm_image *image)
+static void failed(struct mm_exec *image)
 {
     if (image->limited)
         mm_memory_exec_failed();
-    mm_image_failed(image);
+    mm_exec_failed(image);
 }
 
 static int run(const char *path, char *const argv[], char *const envp[])
 {
-    struct mm_image image;
+    struct mm_exec image;
     int r = !before_image(&image, AT_FDCWD, path, 0, envp) ? -1
           : image.shown ? (int)result(sys(SYS_execve, path, argv, image.envp, MM_LOOKED_AT)) : REAL(execve)(path, argv, image.envp);
     failed(&image);
@@ -39,7 +39,7 @@ EXPORT int execv(const char *path, char *const argv[]) { return run(path, argv, 
 
 EXPORT int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags)
 {
-    struct mm_image image;
+    struct mm_exec image;
     int r = !before_image(&image, dir, path, flags, envp) ? -1 : REAL(execveat)(dir, path, argv, image.envp, flags);
     failed(&image);
     return r;
@@ -47,7 +47,7 @@ EXPORT int execveat(int dir, const char *path, char *const argv[], char *const e
 
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
-    struct mm_image image;
+    struct mm_exec image;
     int r = !before_image(&image, fd, "", AT_EMPTY_PATH, envp) ? -1 : REAL(fexecve)(fd, argv, image.envp);
     failed(&image);
     return r;
@@ -79,7 +79,7 @@ const char *mm_searched(const char *file, char *out, size_t room)
 
 static int run_searched(const char *file, char *const argv[], char *const envp[])
 {
-    struct mm_image image;
+    struct mm_exec image;
     SCRATCH(found);
     int r = !before_image(&image, AT_FDCWD, mm_searched(file, found, 4096), 0, envp) ? -1 : REAL(execvpe)(file, argv, image.envp);
     failed(&image);

@@ -1,6 +1,6 @@
 /* wrap_fd.c - descriptors: opening, closing, duplicating. */
 #include "calls/calls.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <dirent.h>
 #include <elf.h>
@@ -127,7 +127,7 @@ static int create_through(int dir, const char *path, char *name, int flags, mode
 {
     long e = note_dangling(name);
     int fd = e < 0 ? -1 : opened(dir, path, flags & ~O_TRUNC, mode, how);
-    if (mm_in_the_dark((int)e) || e == -ENOSPC)
+    if (mm_resource_error((int)e) || e == -ENOSPC)
         return fail(e);
     if (e < 0)                         /* no dangling link any more, or it leads nowhere: as the kernel says */
         fd = opened(dir, path, flags & ~O_TRUNC, mode, how);
@@ -148,7 +148,7 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
         uint32_t ways = mm_ways();
         int c = how && (how->resolve & RESOLVE_IN_ROOT) ? mm_canonical_in_root(dir, path, how->resolve, name, 4096)
               : mm_canonical(dir, path, name, 4096);
-        if (mm_in_the_dark(c))
+        if (mm_resource_error(c))
             return fail(c);
         held = c == 0;
         if (!held)

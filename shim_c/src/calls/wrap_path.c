@@ -191,7 +191,7 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
             return fail(e);
         followed = way.entered && (old[0] || new[0]);
         long told = followed ? both(from_dir, from, to_dir, to, old, new) : 0;
-        e = mm_in_the_dark((int)told) ? told : 0;
+        e = mm_resource_error((int)told) ? told : 0;
         /* the kernel refuses to put a folder into itself, or in place of one that it is in: the root, say, whose names are many */
         followed = followed && told == 0 && !inside_folder(old, new) && !inside_folder(new, old);
         if (!followed)
@@ -205,9 +205,9 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
         way.again = 1;
     }
     struct mm_doomed doomed = { 0 };
-    if (followed && mm_in_the_dark((int)moving.here))
+    if (followed && mm_resource_error((int)moving.here))
         e = moving.here;
-    else if (followed && mm_in_the_dark((int)moving.there))
+    else if (followed && mm_resource_error((int)moving.there))
         e = moving.there;
     else if (followed) {
         moving.a = moving.here == 0 ? &moving.at_old : NULL, moving.b = moving.there == 0 ? &moving.at_new : NULL;

@@ -6,7 +6,7 @@
  * A call that has a number of the kernel's in hand says so by mm_numbers: no image is made with it (memory/numbers.c).
  */
 #include "calls/calls.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* wrap_process.c - beginnings and ends of processes and threads; timers that start threads. */
 #include "calls/calls.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <gnu/libc-version.h>
 #include <linux/futex.h>

@@ -12,7 +12,7 @@
  * A handler that a raw system call installed has no trampoline: from then on signals are blocked while a lock is held.
  */
 #include "calls/calls.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <ucontext.h>
 

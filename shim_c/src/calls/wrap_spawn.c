@@ -4,7 +4,7 @@
  * spawn is done here instead: fork, the actions through our own calls, exec.  Everything else stays glibc's.
  */
 #include "calls/calls.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <sched.h>
 #include <spawn.h>
@@ -145,12 +145,12 @@ static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t 
 static int spawn_leading_here(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
                  const posix_spawnattr_t *attr, char *const argv[], char *const envp[], int search)
 {
-    struct mm_image image;
+    struct mm_exec image;
     SCRATCH(found);
     if (changes_files(actions) && following())
         return spawn(pid, file, actions, attr, argv, envp, search);
     active();
-    mm_before_image(&image, AT_FDCWD, search ? mm_searched(file, found, 4096) : file, 0, envp, 0);
+    mm_before_exec(&image, AT_FDCWD, search ? mm_searched(file, found, 4096) : file, 0, envp, 0);
     int here = image.outside, r = -image.refused;      /* its process slot tells how long it lives */
     image.outside = 0;
     if (!here && r == 0) {
@@ -169,7 +169,7 @@ static int spawn_leading_here(pid_t *pid, const char *file, const posix_spawn_fi
         if (r == 0)
             mm_started(child, image.envp);
     }
-    mm_image_failed(&image);
+    mm_exec_failed(&image);
     return here ? spawn(pid, file, actions, attr, argv, envp, search) : r;
 }
 

@@ -1,6 +1,6 @@
 /* wrap_stat.c - sizes and times as the program made them, link counts without the store's. */
 #include "calls/calls.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 static struct mm_pif *differs(int dir, const char *path, int flags, mode_t mode, uint64_t dev, uint64_t ino)
 {

@@ -4,7 +4,7 @@
  * else, the whole fast rest, goes straight through.  System call instructions in the program itself pass unseen.
  */
 #include "calls/calls.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <linux/sched.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * given with the kernel's, which is another one when the process has come back.
  */
 #include "calls/calls.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -79,11 +79,11 @@ static int in_shell(const char *command)
 static pid_t *noted_child(FILE *stream) { return (pid_t *)((char *)stream + sizeof(FILE) + sizeof(void *)); }
 
 /* glibc's system and popen start a shell with environ as it is: for the time of the call ours are in it. */
-static char **lent(struct mm_image *image)
+static char **lent(struct mm_exec *image)
 {
     char **before = environ;
     active();
-    mm_before_image(image, AT_FDCWD, "/bin/sh", 0, environ, 0);
+    mm_before_exec(image, AT_FDCWD, "/bin/sh", 0, environ, 0);
     if (image->outside)
         mm_outsider_for_good(1, "/bin/sh cannot be tracked. The files of what it starts are not checkpointed");
     image->outside = 0;
@@ -92,18 +92,18 @@ static char **lent(struct mm_image *image)
     return before;
 }
 
-static void taken_back(struct mm_image *image, char **before)
+static void taken_back(struct mm_exec *image, char **before)
 {
     if (image->made && environ == image->envp)   /* else a setenv meanwhile has made another of it, which stays */
         environ = before;
     else
         image->made = NULL;
-    mm_image_failed(image);
+    mm_exec_failed(image);
 }
 
 EXPORT int system(const char *command)
 {
-    struct mm_image image;
+    struct mm_exec image;
     if (!command)
         return REAL(system)(command);
     if (UNLIKELY(mm_memory_head != NULL))
@@ -116,7 +116,7 @@ EXPORT int system(const char *command)
 
 EXPORT FILE *popen(const char *command, const char *mode)
 {
-    struct mm_image image;
+    struct mm_exec image;
     char **before = lent(&image);
     uint32_t numbers = mm_numbers;
     mm_numbers = mm_memory_head != NULL;   /* brought back with the kernel's number, it would take that for one that it knows */

@@ -5,7 +5,7 @@
  * semop, semtimedop, msgsnd and msgrcv wait and are in wrap_blocking.c.  In a run without memory each is the libc's own.
  */
 #include "calls/calls.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -170,8 +170,8 @@ static inline void mm_frame_used(struct mm_frame *f)
 #define NOT_HERE INT64_MIN               /* the general way has to be taken; nothing was done */
 
 /* fast_path.c: not in a call, which it begins itself; unlocked */
-long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, size_t count, off_t at);
-long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t count, off_t at);
+long mm_plain_write(const struct mm_fd_view *seen, int fd, const void *from, size_t count, off_t at);
+long mm_plain_read(const struct mm_fd_view *seen, int fd, void *to, size_t count, off_t at);
 
 /* preimage.c: locked */
 long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length, int yields);

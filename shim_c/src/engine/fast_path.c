@@ -19,11 +19,11 @@ static inline int ordinary(const struct mm_fit *f, const void *bytes, size_t cou
 }
 
 /* Is the descriptor still this file's, is its position ours, and may its bytes be redirected? */
-static inline int still(const struct mm_seen *seen, int fd, off_t at)
+static inline int still(const struct mm_fd_view *seen, int fd, off_t at)
 {
     MM_ASSERT(mm_locked_by_me(&seen->p->lock));
     return LIKELY(__atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) == seen->slot) && !(seen->p->flags & MM_HOME)
-        && LIKELY(!seen->p->broken_off) && LIKELY(!mm_area->head->outsiders) && (at >= 0 || LIKELY(seen->f->owned));
+        && LIKELY(!seen->p->broken_off) && LIKELY(!mm_area->head->untracked) && (at >= 0 || LIKELY(seen->f->owned));
 }
 
 /* hold() and release() in a call: the program's handlers wait already (wrap_signal.c). */
@@ -44,7 +44,7 @@ static inline void release_within(struct mm_pif *p)
 
 /* The call begins, with the file's lock.  0: it does not, and nothing is locked: the descriptor is not this file's any more, or a
  * checkpoint was under way. */
-static inline __attribute__((always_inline)) int begin_plainly(const struct mm_seen *seen, int fd)
+static inline __attribute__((always_inline)) int begin_plainly(const struct mm_fd_view *seen, int fd)
 {
     int alone = mm_enter_alone();
     MM_STOP("data.counted");
@@ -115,7 +115,7 @@ static long read_pieces(uint32_t slot, struct mm_pif *p, int fd, char *to, size_
 }
 
 /* at < 0: at the description's position, which moves.  As the system call says it, or NOT_HERE. */
-HOT long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, size_t count, off_t at)
+HOT long mm_plain_write(const struct mm_fd_view *seen, int fd, const void *from, size_t count, off_t at)
 {
     struct mm_pif *p = seen->p;
     struct mm_fit *f = seen->f;
@@ -155,7 +155,7 @@ HOT long mm_plain_write(const struct mm_seen *seen, int fd, const void *from, si
     return r;
 }
 
-HOT long mm_plain_read(const struct mm_seen *seen, int fd, void *to, size_t count, off_t at)
+HOT long mm_plain_read(const struct mm_fd_view *seen, int fd, void *to, size_t count, off_t at)
 {
     struct mm_pif *p = seen->p;
     struct mm_fit *f = seen->f;

@@ -70,6 +70,6 @@ void mm_give_position(int fd)
 /* While programs are about that are not tracked, the kernel's position is always the true one. */
 void mm_show_position(struct mm_fit *f, int fd)
 {
-    if (UNLIKELY(mm_area->head->outsiders) && f->owned)
+    if (UNLIKELY(mm_area->head->untracked) && f->owned)
         mm_give_position_held(fd);
 }

@@ -226,7 +226,7 @@ int mm_home_reader(uint32_t slot, int fd)
     struct reader *found = reader_of(slot);
     if (found)
         return found->fd;
-    long flags = UNLIKELY(mm_area->head->outsiders) ? sys(SYS_fcntl, fd, F_GETFL)   /* they may have changed them */
+    long flags = UNLIKELY(mm_area->head->untracked) ? sys(SYS_fcntl, fd, F_GETFL)   /* they may have changed them */
                                                     : mm_fit_at(mm_area, mm_fds[fd].fit)->attributes;
     if (flags >= 0 && (flags & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR)   /* pwrite appends with O_APPEND */
         return fd;

@@ -383,7 +383,7 @@ long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     MM_ASSERT(mm_depth > 0);
-    long e = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
+    long e = untracked_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
     if (e < 0)
         return e;
     uint64_t mask = hold(p);

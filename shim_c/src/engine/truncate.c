@@ -76,7 +76,7 @@ long mm_truncate(uint32_t slot, int fd, uint64_t length)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     MM_ASSERT(mm_depth > 0);
-    long r = outsiders_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
+    long r = untracked_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
     if (r < 0)
         return r;
     uint64_t mask = hold(p);

@@ -3,7 +3,7 @@
  * The kernel keeps the record: userfaultfd's asynchronous write protection marks pages, PAGEMAP_SCAN finds those written since
  * and protects them again in the same step (Linux 6.7).  Where it lacks this, every image is complete.
  */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 #include "base/check.h"
 #include "base/reserve_fds.h"
 

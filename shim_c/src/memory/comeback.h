@@ -15,7 +15,7 @@ struct mm_came_lock {              /* of the process: fcntl's F_SETLK */
     int64_t start, length;
 };
 struct mm_came_segment {           /* memory of several processes: a descriptor of what stands for it */
-    uint64_t kind, inode;          /* as the image's mappings name it (memory/engine.h) */
+    uint64_t kind, inode;          /* as the image's mappings name it (memory/image_engine.h) */
     int32_t fd;                    /* of System V: its number */
     uint32_t how;                  /* MM_CAME_... */
     int32_t open;                  /* a descriptor of it that the program has, -1: none */

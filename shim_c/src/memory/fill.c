@@ -1,5 +1,5 @@
 /* fill.c - a program that comes back gets its pages: from each image of the chain in turn. */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 void mm_take(int fd, void *to, uint64_t n, uint64_t *at)
 {

@@ -1,5 +1,5 @@
 /* freestanding.c - the few functions of the libc that the engine cannot do without, and CRC-32. */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 void own_copy(void *to, const void *from, uint64_t n)
 {

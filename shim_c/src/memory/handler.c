@@ -2,7 +2,7 @@
  *
  * A thread stands in the signal handler: what it was doing is in the frame that the kernel put on its stack (stop_threads.c).
  */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 #include "base/check.h"
 
 #define FXSAVE 512      /* bytes of the processor's state that all have; the last say how many there are */

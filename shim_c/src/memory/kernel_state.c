@@ -1,5 +1,5 @@
 /* kernel_state.c - what the kernel keeps for a process beside its memory: handlers, timers, pending signals. */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 #include "base/check.h"
 
 struct action { uint64_t handler, flags, restorer, mask; };

@@ -1,5 +1,5 @@
 /* maps.c - the process's mappings, from /proc/self/maps. */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 #include "process/proc_look.h"
 
 extern char __ehdr_start[] __attribute__((visibility("hidden"))), _end[] __attribute__((visibility("hidden")));

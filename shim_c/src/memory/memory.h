@@ -1,7 +1,7 @@
 /* memory/memory.h - a process's memory, saved and brought back.
  *
  * Only in a run with memory, and from the constructor: before any code of the program.  What runs where no C library is has its
- * contract in memory/engine.h.
+ * contract in memory/image_engine.h.
  */
 #ifndef MM_ROOM_MEMORY_H
 #define MM_ROOM_MEMORY_H

@@ -1,6 +1,6 @@
 /* memory_glue.c - where the engine for the program's memory (memory/) meets the rest of the library. */
 #include "memory/memory.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <stdlib.h>
 

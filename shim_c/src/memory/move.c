@@ -5,7 +5,7 @@
  * and the kernel is told where heap, stack and arguments lie.  By the variables that the image has of the library it is
  * known where each of its pointers into another one led.
  */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 #include "base/check.h"
 
 #include <elf.h>

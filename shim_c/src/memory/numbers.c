@@ -4,7 +4,7 @@
  * begins anew from the signal's frame: in an image the number in it is the one that programs know, and in a process that runs it is the
  * kernel's.  No image is made while a thread holds a number of the kernel's in any other way.
  */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <errno.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 /* program_back.c - what a program that comes back does by its own calls: descriptors, locks, files mapped shared. */
 #include "memory/memory.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 __attribute__((weak)) struct mm_as_program mm_as_program;      /* init.c has the one that counts */
 

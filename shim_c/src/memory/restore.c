@@ -4,7 +4,7 @@
  * the run area; then the image's mappings are made, filled from the chain of images, and each thread jumps to where it stood.  Whatever fails
  * fails before or instead of that: a process that came back half does not exist.
  */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <sys/ioctl.h>
 

@@ -4,7 +4,7 @@
  * the rest is left to a copy of the process, whose pages the kernel copies as they are written to.  Either is a child of our
  * parent and not of ours: the program has no more children than before.
  */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <linux/close_range.h>
 #include <sys/resource.h>

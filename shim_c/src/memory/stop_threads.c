@@ -4,7 +4,7 @@
  * back is the kernel's own, also in another process.  Blocked signals cannot keep a thread from it: the C library lets
  * nobody block this one.
  */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <sys/prctl.h>
 #include <sys/resource.h>

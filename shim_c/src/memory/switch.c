@@ -1,5 +1,5 @@
 /* switch.c - from one stack to another. */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #if defined(__x86_64__)
 /* mm_switch: note where this thread stands, run on another stack, come back with 0; with 1 when mm_jump brought it back.

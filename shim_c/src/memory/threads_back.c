@@ -3,7 +3,7 @@
  * They get the numbers that they had where those are free and this user may choose them: the C library's locks that die with their
  * owner, or lend it their priority, show them to the kernel.  Else the wrappers translate (wrap_pid.c).
  */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <sys/prctl.h>
 #include <sys/resource.h>

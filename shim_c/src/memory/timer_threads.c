@@ -4,7 +4,7 @@
  * has a thread of its own (calls/wrap_process.c): the kernel tells that one, and the engine's handler counts.  While it stands,
  * what came for it is counted too: an image has no signals of this number.
  */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 #include "base/check.h"
 
 #define LOOKS 100       /* where one runs out all the time */

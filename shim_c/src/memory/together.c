@@ -1,7 +1,7 @@
 /* together.c - the processes of a run come back together: one after the other where they share something, and none runs before all
  * are there.  If one cannot come back, none does.
  */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <sys/wait.h>
 

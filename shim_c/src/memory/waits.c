@@ -4,7 +4,7 @@
  * stands right behind their system call instruction: it is set back onto it, with the time that is left.  As the frame is
  * part of the image, a program that comes back goes on waiting for what was left when it was saved.
  */
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <errno.h>
 #include <ucontext.h>

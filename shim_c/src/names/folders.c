@@ -23,7 +23,7 @@ static long visit_each(char *from, char *to, const char *in, visitor *visit, int
     size_t n = strlen(from), m = strlen(to);
     long dir = mm_open_own(in, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), got, r = 0;   /* the program may have no number left */
     if (dir < 0)
-        return mm_in_the_dark((int)dir) || dir == -EACCES ? dir : 0;
+        return mm_resource_error((int)dir) || dir == -EACCES ? dir : 0;
     SCRATCH(list);
     while (r == 0 && (got = sys(SYS_getdents64, dir, list, SCRATCH_BYTES)) > 0)
         for (long at = 0; r == 0 && at < got; at += ((struct dirent64 *)(list + at))->d_reclen) {

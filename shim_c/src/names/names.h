@@ -86,7 +86,7 @@ void mm_way_changed(void);
 int mm_name_is_held(const char *path);
 
 /* Of what mm_canonical answers: the program's call would not fail for this reason, and must not pass unnoted. */
-static inline int mm_in_the_dark(int e) { return e == -EMFILE || e == -ENFILE || e == -ENOMEM || e == -EIO; }
+static inline int mm_resource_error(int e) { return e == -EMFILE || e == -ENFILE || e == -ENOMEM || e == -EIO; }
 
 /* keep.c */
 long mm_may_go(const char *path);

@@ -274,7 +274,7 @@ static long take_place(void)
 /* A new process, no child of anybody here, that is nothing but the proxy.  In it: what it must not inherit is closed. */
 static void become_proxy(int ready)
 {
-    struct mm_image image = { 0 };
+    struct mm_exec image = { 0 };
     const char *python = mm_variable("METAMORI_PYTHON"), *program_file = python ? python : "/proc/self/exe";
     char *argv[] = { "metamori-proxy", (char *)mm_area->store, NULL };
     char self[64];

@@ -109,7 +109,7 @@ int mm_says_leave(char *const envp[])
 
 static LARGE struct { void *at; size_t bytes; } left;      /* by a child of vfork, in memory that is its parent's */
 
-void mm_environment_dropped(struct mm_image *image)
+void mm_environment_dropped(struct mm_exec *image)
 {
     if (image->made)
         sys(SYS_munmap, image->made, image->bytes);
@@ -124,7 +124,7 @@ void mm_environment_left(void)
     left.at = NULL;
 }
 
-static char **room_for(struct mm_image *image, char *const envp[], char **strings)
+static char **room_for(struct mm_exec *image, char *const envp[], char **strings)
 {
     size_t n = 0, theirs = preload_of(envp) ? strlen(preload_of(envp)) : 0;
     while (envp && envp[n])
@@ -141,7 +141,7 @@ static char **room_for(struct mm_image *image, char *const envp[], char **string
 }
 
 /* Theirs, LD_PRELOAD with ours added in its place; then the mark with LD_PRELOAD as it was; then what is hidden. */
-void mm_put_back(struct mm_image *image, char *const envp[])
+void mm_put_back(struct mm_exec *image, char *const envp[])
 {
     char *text, *list, **to = room_for(image, envp, &text), **out = to;
     const char *theirs = preload_of(envp);
@@ -165,7 +165,7 @@ void mm_put_back(struct mm_image *image, char *const envp[])
 }
 
 /* For a process of our own: ours alone is preloaded, and one variable more. */
-void mm_environment_for(struct mm_image *image, const char *variable)
+void mm_environment_for(struct mm_exec *image, const char *variable)
 {
     char *text, **to = room_for(image, environ, &text), **out = to;
     if (!to)
@@ -183,7 +183,7 @@ void mm_environment_for(struct mm_image *image, const char *variable)
 }
 
 /* Without our library, for a loader that could not bear it. */
-void mm_strip(struct mm_image *image, char *const envp[])
+void mm_strip(struct mm_exec *image, char *const envp[])
 {
     size_t length;
     const char *theirs = preload_of(envp), *ours = mm_ours_in(theirs, &length);

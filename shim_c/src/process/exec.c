@@ -4,7 +4,7 @@
  * only lead there.  Variables that the program took away are put back behind its own ones, and the new program's
  * constructor hides them again, so that it sees the environment that it was given (docs/adr/0009).
  * Any other program reads and writes the files as the kernel has them: before it starts, every file with redirected
- * bytes is written back, and while it may live (`outsiders`) files stay in place (settle.c).  It is named once on
+ * bytes is written back, and while it may live (`untracked`) files stay in place (settle.c).  It is named once on
  * stderr.
  * Runs between fork and exec too: system calls only, no allocation.
  */
@@ -61,7 +61,7 @@ static void outside_for_good(uint64_t key, const char *what)
     if (mm_first_time(key))
         mm_say("%s", what);
     mm_area->head->outside_for_good = 1;
-    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&mm_area->head->untracked, 1, __ATOMIC_SEQ_CST);
 }
 
 /* Somebody who is not tracked begins to look at files, for good: no process slot says when that ends. */
@@ -96,7 +96,7 @@ static void begin_outside(void)
 {
     mm_self->outside = 1;
     enter();
-    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&mm_area->head->untracked, 1, __ATOMIC_SEQ_CST);
     mm_all_home(0);
     show_descriptors(1);
     leave();
@@ -110,7 +110,7 @@ static void leave_run(uint64_t key, const char *why)
         mm_say("%s %s: from now on its files are not checkpointed", program_invocation_name, why);
     mm_self->outside = 1;
     enter();
-    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&mm_area->head->untracked, 1, __ATOMIC_SEQ_CST);
     mm_all_home(0);
     show_descriptors(0);
     leave();
@@ -207,10 +207,10 @@ static int list_readable(char *const list[])
 
 /* path at dir with flags is about to be executed.  replaces: by this process itself; otherwise one that will not be
  * followed is only noticed (image->outside).  Sets image->envp; image->refused where it must not be executed. */
-void mm_before_image(struct mm_image *image, int dir, const char *path, int flags, char *const envp[], int replaces)
+void mm_before_exec(struct mm_exec *image, int dir, const char *path, int flags, char *const envp[], int replaces)
 {
     struct stat st;
-    *image = (struct mm_image){ .envp = envp };
+    *image = (struct mm_exec){ .envp = envp };
     if (!(mm_active || mm_ready == 2 || confined) || !path || !list_readable(envp))
         return;
     if (UNLIKELY(confined))
@@ -268,7 +268,7 @@ void mm_before_image(struct mm_image *image, int dir, const char *path, int flag
 }
 
 /* Nothing was executed, or by somebody else: the memory goes. */
-void mm_image_failed(struct mm_image *image)
+void mm_exec_failed(struct mm_exec *image)
 {
     int saved_errno = errno;
     if (UNLIKELY(image->limited))

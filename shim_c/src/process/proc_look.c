@@ -320,7 +320,7 @@ uint64_t mm_maps_key(const char *text, uint64_t length)
 }
 
 /* Its memory says which descriptors are not told, and what is known.  Bytes in out, -ENOSPC: it was too small, or -errno. */
-static long look_at(struct mm_seen *it, int part, int reads_maps, char *out_, uint64_t size)
+static long look_at(struct mm_proc_view *it, int part, int reads_maps, char *out_, uint64_t size)
 {
     const struct mm_memory *m = it->memory;
     uint32_t pid = it->pid;
@@ -356,14 +356,14 @@ static long look_at(struct mm_seen *it, int part, int reads_maps, char *out_, ui
 
 /* What nobody has looked at of all, part after part, at most so many: the kernel takes the time, and two threads share it.  0: there
  * was nothing. */
-int mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next, uint32_t most)
+int mm_proc_looks(struct mm_proc_view *seen, uint32_t count, uint32_t *next, uint32_t most)
 {
     uint64_t room = USUAL_ROOM;
     char *text = malloc(room);
     uint32_t looked = 0;
     know_pipes();
     for (uint32_t i; looked < most && (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < MM_SEEN_PARTS * count; looked++) {
-        struct mm_seen *it = &seen[i % count];
+        struct mm_proc_view *it = &seen[i % count];
         int part = i >= count;
         long n = text ? look_at(it, part, it->like == i % count, text, room) : -ENOMEM;
         while (n == -ENOSPC) {
@@ -379,7 +379,7 @@ int mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next, uint32_t
     return (int)looked;
 }
 
-void mm_proc_looked(struct mm_seen *seen, uint32_t count)
+void mm_proc_looked(struct mm_proc_view *seen, uint32_t count)
 {
     for (uint32_t i = 0; i < MM_SEEN_PARTS * count; i++)
         free(seen[i % count].text[i >= count]);

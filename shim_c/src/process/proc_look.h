@@ -24,7 +24,7 @@ struct mm_seen_fd {
 #define MM_SEEN_PARTS 2
 
 /* A process, and what is said of it. */
-struct mm_seen {
+struct mm_proc_view {
     uint32_t pid;
     struct mm_memory *memory;
     uint32_t like;             /* the first that had the same mapped when it was held: what that is is read of that one only */
@@ -33,8 +33,8 @@ struct mm_seen {
     int64_t length[2];         /* or -errno; 0: not yet */
 };
 
-int mm_proc_looks(struct mm_seen *seen, uint32_t count, uint32_t *next, uint32_t most);
-void mm_proc_looked(struct mm_seen *seen, uint32_t count);
+int mm_proc_looks(struct mm_proc_view *seen, uint32_t count, uint32_t *next, uint32_t most);
+void mm_proc_looked(struct mm_proc_view *seen, uint32_t count);
 uint64_t mm_maps_key(const char *text, uint64_t length);
 int mm_proc_catches(uint32_t pid, int number);
 int mm_proc_ended(const uint32_t *pids, uint32_t count);

@@ -45,7 +45,7 @@ long mm_follow_calls(void);
 int mm_goes_past_us(const struct mm_area *area, int fd);
 int mm_is_shown(const struct mm_area *area);
 
-struct mm_image {
+struct mm_exec {
     char *const *envp;                 /* what the new program gets */
     void *made;                        /* memory for it, or NULL */
     size_t bytes;
@@ -61,10 +61,10 @@ extern const char *mm_library;           /* the file that this library is */
 int mm_leads_here(char *const envp[]);
 const char *mm_ours_in(const char *list, size_t *length);
 int mm_says_leave(char *const envp[]);
-void mm_put_back(struct mm_image *image, char *const envp[]);
-void mm_strip(struct mm_image *image, char *const envp[]);
-void mm_environment_for(struct mm_image *image, const char *variable);
-void mm_environment_dropped(struct mm_image *image);
+void mm_put_back(struct mm_exec *image, char *const envp[]);
+void mm_strip(struct mm_exec *image, char *const envp[]);
+void mm_environment_for(struct mm_exec *image, const char *variable);
+void mm_environment_dropped(struct mm_exec *image);
 void mm_environment_left(void);
 void mm_environment_init(const char *(*keep)(const char *text));
 const char *mm_variable(const char *name);
@@ -77,8 +77,8 @@ void mm_leave_for_another(void);
 int mm_leave_for(uid_t uid);
 int mm_leave_confined(void);
 void mm_leave_undone(int left);
-void mm_before_image(struct mm_image *image, int dir, const char *path, int flags, char *const envp[], int replaces);
-void mm_image_failed(struct mm_image *image);
+void mm_before_exec(struct mm_exec *image, int dir, const char *path, int flags, char *const envp[], int replaces);
+void mm_exec_failed(struct mm_exec *image);
 
 /* write_watch.c */
 void mm_watch(uintptr_t start, size_t length);

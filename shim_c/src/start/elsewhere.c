@@ -68,7 +68,7 @@ int mm_become_run(void)
     words[1] = "-P";                   /* the folder of the script is none of modules */
     words[2] = script;
     words[3] = file;
-    struct mm_image image = { .envp = environ };
+    struct mm_exec image = { .envp = environ };
     mm_strip(&image, environ);
     sys(SYS_execve, python, words, image.envp);
     return 1;

@@ -2,7 +2,7 @@
 #include "start/start.h"
 #include "start/proxy.h"
 #include "process/runtime.h"
-#include "memory/engine.h"
+#include "memory/image_engine.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -205,7 +205,7 @@ static int join_again(void)
     }
     mm_self->outside = MM_OUTSIDE_PROXY;
     mm_self->leaving = 0;
-    __atomic_store_n(&mm_area->head->outsiders, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&mm_area->head->untracked, 1, __ATOMIC_SEQ_CST);
     return 1;
 }
 

@@ -9,8 +9,8 @@
  *     record of changes makes the next one complete.
  *  4. A stop either has every thread of the process in `park` or lets all of them go: there is no half of it.
  */
-#ifndef MM_ENGINE_H
-#define MM_ENGINE_H
+#ifndef MM_IMAGE_ENGINE_H
+#define MM_IMAGE_ENGINE_H
 
 #define _GNU_SOURCE
 #include <pthread.h>
