@@ -76,8 +76,8 @@ class Config:
     requeue: bool = False                  # on that signal have Slurm queue the job again
     job: str | None = None                 # one of several runs that are one job, which may have a name
     resume_at: str = "*"                   # which checkpoints' messages are of such that can be continued from
-    keep_last: int = 0                     # of the run's own checkpoints the newest so many stay
-    max_bytes: int = 0                     # as many of them as take so many bytes of the store
+    keep_last: int = 0                     # the run's newest N checkpoints stay; 0: all
+    max_bytes: int = 0                     # as many as take so many bytes of the store; 0: all
     track: tuple[str, ...] = ()            # folders, besides the one in which the run starts
     exclude: tuple[str, ...] = ()          # patterns as in a .gitignore
     origin: dict[str, str] = field(default_factory=dict, compare=False)

@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _when_checkpoints_come(parser)
     _how_it_resumes(parser)
     parser.add_argument("--keep-last", metavar="N",
-                        help="keep only the newest N of the run's own checkpoints. Those of earlier runs, and 0, go by "
-                             "metamori prune; a resumed run is a new one")
+                        help="keep only the newest N of the run's own checkpoints; 0: all. Earlier runs' checkpoints, "
+                             "and checkpoint 0, are dropped by metamori prune; a resumed run is a new one")
     parser.add_argument("--max-bytes", metavar="SIZE",
                         help="keep the newest of the run's own checkpoints that fit into a store of SIZE. With this "
                              "or --keep-last a full disk prunes the oldest, never below --keep-last, and the write "
@@ -188,7 +188,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _asked(arguments: argparse.Namespace) -> Config:
-    """Options, over what the environment and the configuration file say."""
+    """Options, over the environment."""
     on_signal = arguments.on_signal or ("USR1" if arguments.requeue else None)
     return Config.make({
         "store": arguments.store, "mode": arguments.mode, "isolate": arguments.isolate,

@@ -85,8 +85,8 @@ def take(area: Area, store: Store, parent: State, capture: Capture, held: Mappin
         if pif.flags & lib.MM_MAPPED:
             where = cut.watch.candidates(slot)
             pif.captured = capture.of(slot, pif.home, pif.size, pif.cut, cut.preimages, where)
-        # one that was never part of a checkpoint while it was mapped is wholly in place, where it stays from now on
-        # and of one that only a descriptor leads to, nobody knows the bytes once that may be closed
+        # never checkpointed while mapped: wholly in place, and stays; of one that only a descriptor leads to,
+        # nobody knows the bytes once that may be closed
         elif (area.may_have_changed_unseen(slot) and pif.cut and capture.knows(slot)) or _only_open(area, pif):
             at_home = min(pif.size, pif.home_limit)
             pif.captured = capture.of(slot, pif.home, at_home, pif.cut, cut.preimages, None)

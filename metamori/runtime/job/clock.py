@@ -22,7 +22,7 @@ from metamori.store.io.os_io import Door
 _LINE = struct.Struct("<qqqI")
 _CHECK = 0x6d636c6b
 _SECOND = 10**9
-_DRIFT = 4000                              # one part in so many is more than two quartzes run apart
+_DRIFT = 4000                              # two clocks drift apart by less than 1/4000
 _WANDER = 100_000                          # and more than that changes within a minute
 _BEFORE = 60                               # points, each second one
 MOST = 4096                                # points; then every other one goes

@@ -144,7 +144,7 @@ struct mm_queue *mm_queue_note(struct mm_area *a, uint64_t inode, const char *na
     return NULL;
 }
 
-/* Unless it is another by now. */
+/* Frees the place, unless another queue has it. */
 void mm_queue_forget(struct mm_area *a, uint32_t place, uint32_t state)
 {
     __atomic_compare_exchange_n(&a->head->tree.queue[place].state, &state, state + 2, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);

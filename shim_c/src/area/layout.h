@@ -46,7 +46,7 @@
 #define MM_COPIED 16    /* the kept file is a copy: the store is on another file system */
 #define MM_INDEXED 32   /* some checkpoint knows this file */
 #define MM_USED 64      /* slot in use */
-#define MM_HOME 128     /* mapped: bytes stay in place; the pre-image of a block is saved before it is overwritten */
+#define MM_HOME 128     /* mapped, or visible to untracked programs: bytes stay in place; a block's pre-image is saved before it is overwritten */
 #define MM_ENGINE 256   /* an asynchronous engine may use it, or names that no run knows lead to it: MM_HOME as long as it is open */
 #define MM_SETTLED 512  /* was settled in isolation */
 #define MM_MOVED 1024   /* a restore has made it another inode than older indexes know */
@@ -312,7 +312,7 @@ struct mm_pif {
     uint16_t read_end, writes; /* where the last read ended (mm_mark_of), for sequences; writes begun and ended (read_at) */
     uint32_t saved;            /* table of pre-images saved of blocks that are overwritten in place */
     uint32_t next_mapped;
-    uint32_t unseen;           /* the same of this one: a new mapping, a call of the kernel's own */
+    uint32_t unseen;           /* grows when this file may have changed unseen: a new mapping, a call of the kernel's own */
     uint32_t hand;             /* frame from which on one is looked for that can leave the cache; 0: none has yet */
     uint64_t ahead_block;      /* buffer blocks below it are in the log; 0: none are */
     uint64_t ahead_size;       /* when that was written */

@@ -13,7 +13,7 @@
 
 #include <errno.h>
 
-/* after a fork the child is told to forget it (init.c) */
+/* init.c clears it in a forked child */
 __thread uint32_t mm_tid __attribute__((tls_model("initial-exec")));
 
 #define STARVED_NS 2000000

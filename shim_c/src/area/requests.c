@@ -49,7 +49,7 @@ void mm_memory_ask(struct mm_area *a, const uint32_t *processes, const uint32_t 
     }
 }
 
-/* Idle it is when it joined the run after it was asked: it runs, and nobody has answered. */
+/* Idle: it joined after it was asked, so nobody has answered. */
 static int has_failed(struct mm_memory *m)
 {
     uint32_t state = __atomic_exchange_n(&m->state, MM_MEMORY_IDLE, __ATOMIC_ACQ_REL);

@@ -320,7 +320,7 @@ static long share(int fd, int from)
     return r == 0 && target && !kernel_writes(fd) ? mm_hand_over(target, fd) : r;
 }
 
-/* For what only the kernel can tell of the home. */
+/* For what only the kernel knows of the file in place. */
 static long settle_whole(int fd)
 {
     uint32_t slot = pif_of(fd);

@@ -37,7 +37,7 @@ static int followed_read(int fd, uint32_t *slot)
     return UNLIKELY(*slot) && (!is_native(mm_pif_at(mm_area, *slot)) || owned(fd)) && readable(fd);
 }
 
-/* Cancellation points stay that, before the call and never in the middle: system calls without libc know none.
+/* These calls can be cancelled at their start only: system calls without libc are no cancellation points.
  * NOT_HERE: the file is not tracked any more, and nothing was done: the C library's own call has to be made. */
 static inline long tracked_read(int fd, const struct iovec *vector, int count, off_t at)
 {

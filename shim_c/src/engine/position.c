@@ -50,8 +50,8 @@ void mm_give_position_held(int fd)
     mm_position_end(f, held);
 }
 
-/* The same without it.  Who writes at a position that is ours moves it under that lock, when the bytes are there: given to the
- * kernel meanwhile, it would not move, and what comes next would take the place of those bytes. */
+/* The same; takes the file's lock.  Who writes at a position that is ours moves it under that lock, when the bytes are there:
+ * given to the kernel meanwhile, it would not move, and what comes next would take the place of those bytes. */
 void mm_give_position(int fd)
 {
     if (!owned(fd))

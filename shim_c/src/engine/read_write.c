@@ -9,7 +9,7 @@
  *  5. Without MM_VIRTUAL the kernel's size in place is the file's size.
  *  6. home_limit is true of a block before its entry is cleared: who reads without the lock looks at the entry first.
  *  7. With MM_HOME (settle.c) there are no table entries: every byte is in place.
- * Writes and the shared file position are guarded by the PIF's lock, signals blocked while it is held.
+ * Writes and the shared file position are guarded by the PIF's lock; the program's handlers wait while it is held.
  */
 #include "engine/engine.h"
 
@@ -236,7 +236,7 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
 {
     uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, blocks = 1;
     uint64_t wanted = (inside + count + MM_BLOCK - 1) / MM_BLOCK;
-    MM_ALWAYS(!(p->flags & MM_HOME));  /* invariant 6 */
+    MM_ALWAYS(!(p->flags & MM_HOME));  /* invariant 7 */
     for (; blocks < wanted && blocks < MM_RUN_MAX; blocks++) {
         uint64_t entry = mm_table_get(mm_area, p, block + blocks);
         if (entry ? mm_own(entry) : (block + blocks) * MM_BLOCK >= p->fresh_from)

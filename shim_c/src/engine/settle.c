@@ -44,7 +44,7 @@ static void set_id_again(int home, const struct stat *before)
         sys(SYS_fchmod, home, before->st_mode & 07777);
 }
 
-/* All bytes home.  whole: the kernel is about to change any of them, so all that an index needs is saved. */
+/* Writes all bytes back.  whole: the kernel is about to change any of them, so all that an index needs is saved. */
 static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
 {
     struct stat st = { .st_size = 0 };  /* filled wherever r is 0 */

@@ -68,7 +68,7 @@ int mm_state_letter(const char *folder, uint32_t id)
     return n == -ESRCH ? 'X' : last ? text[last + 2] : 0;
 }
 
-/* One that nobody has reaped yet has, too: the main thread of a process whose others go on, or whoever asked for an image. */
+/* Whether it has ended; a zombie has: the main thread of a process whose others go on, or whoever asked for an image. */
 int mm_ended(const char *folder, uint32_t id)
 {
     int letter = mm_state_letter(folder, id);

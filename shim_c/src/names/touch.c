@@ -116,7 +116,7 @@ static long fill_note(const char *path, const struct statx *st, struct mm_touch 
     return 0;
 }
 
-/* looked: what statx answered, st: into what; NULL: nobody has asked. */
+/* looked: statx's result; st: its buffer; NULL: not asked yet. */
 static long touch(const char *path, long looked, const struct statx *st)
 {
     struct mm_header *h = mm_area->head;

@@ -11,7 +11,7 @@
 
 #pragma GCC visibility push(hidden)
 
-#define MM_PROXY_CALLS 256             /* and calls */
+#define MM_PROXY_CALLS 256             /* calls under way at once */
 
 /* Its descriptors have the same numbers in the standby; the kernel gives others the lowest that are free. */
 enum { MM_PROXY_BOX = 4, MM_PROXY_LOCK, MM_PROXY_SHARED, MM_PROXY_PAIR, MM_PROXY_KEEPER, MM_PROXY_BELL,

@@ -206,7 +206,7 @@ int mm_waiting_is_like_us(const struct mm_shown *call, const struct mm_waiting *
 
 int mm_is_own_file(const struct stat *st) { return st->st_uid == own.uid; }
 
-/* Regular ones too may mean who opens them. */
+/* Even regular files here may depend on who opens them. */
 int mm_is_kernels_file(const struct stat *st)
 {
     int found = 0;
