@@ -1,4 +1,4 @@
-"""Each system call of the followed program's process fails once: the program hears the kernel's errno and goes on, and
+"""Each system call of the tracked program's process fails once: the program hears the kernel's errno and goes on, and
 no index is hurt.
 
 `make test` takes some of the calls, `make kills` all: those that change files with every error that they may give,
@@ -69,7 +69,7 @@ def test_some_calls_fail(trial: Trial, calls: str) -> None:
 
 
 def test_putting_descriptors_back_fails(trial: Trial) -> None:
-    """Once: a descriptor that nobody followed wrote what no index heard of, and a program waited for itself."""
+    """Once: a descriptor that nobody tracked wrote what no index heard of, and a program waited for itself."""
     seen = trial.run(program=trial.driver.name, calls="any").calls
     first = next(call.number for call in seen if call.name == "dup3")
     after = seen[first:]

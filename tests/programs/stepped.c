@@ -2,7 +2,7 @@
  * STRIDE more, to LAST or until the call comes to its end first.  Between two kills the other process, which goes on, looks
  * whether the files are as before the call, as after it, or on the way; writes to them; takes a checkpoint, and says what is in it.
  *
- * In the working folder: `w`, followed, and `n`, which need not be: there the same call is played as the kernel does it.
+ * In the working folder: `w`, tracked, and `n`, which need not be: there the same call is played as the kernel does it.
  * Says `index I NAME SIZE SUM ...` for each checkpoint, `wrong ...` for what should not be, `kills N` at the end.
  */
 #define _GNU_SOURCE

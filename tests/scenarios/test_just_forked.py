@@ -99,7 +99,7 @@ def all_is_in_an_index(lab: Lab) -> None:
 @EITHER
 @pytest.mark.parametrize("how", POINTS)
 def test_it_begins_when_its_parent_has_ended(lab: Lab, program: Path, how: str, is_by_hand: bool) -> None:
-    """The run was over after two seconds; it ended at its first call, with status 0, or nobody followed it."""
+    """The run was over after two seconds; it ended at its first call, with status 0, or nobody tracked it."""
     stops = parent_ended(lab, program, how, is_by_hand)
     lab.checkpoint()                       # for which a run must be alive
     stops.go(POINTS[how])

@@ -303,7 +303,7 @@ def test_another_machine(lab: Lab) -> None:
 
 
 def test_the_dynamic_loader_as_a_program(lab: Lab) -> None:
-    """It preloads for the program that it is given: followed, and nothing to say."""
+    """It preloads for the program that it is given: tracked, and nothing to say."""
     loader = Path("/lib64/ld-linux-x86-64.so.2")
     if not loader.exists():
         pytest.skip(f"no {loader} here")
@@ -376,7 +376,7 @@ def test_refused_while_a_child_is_only_just_there(lab: Lab) -> None:
 
 
 def test_survivors_of_a_double_fork(lab: Lab) -> None:
-    """The run's first process ends first; the daemon, in a session of its own, is still followed and commits."""
+    """The run's first process ends first; the daemon, in a session of its own, is still tracked and commits."""
     (lab.work / "old").write_bytes(b"o" * 6000)
     script = f"(setsid sh -c 'sleep 0.5; {OVERWRITE.format('LATE', 9)}; echo > flag' > /dev/null 2>&1 &) ; exit 4"
     done = lab.run(["sh", "-c", script])

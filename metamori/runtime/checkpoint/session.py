@@ -230,7 +230,7 @@ class Session(SessionState):
         return not cut.parent or self.store.meta(cut.parent).run != self.area.head.run
 
     def _sync(self, cut: Cut, buffered: bool) -> None:
-        """Everything that the records name: the buffer's new bytes, and the bytes written home."""
+        """Everything that the records name: the buffer's new bytes, and those written back."""
         self.store.door.expect("saving", 0)    # each that is long has a size of its own
         if buffered:
             self.store.buffers.sync(self.area.head.run)

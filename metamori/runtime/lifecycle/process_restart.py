@@ -154,7 +154,7 @@ def _environ(lines: tuple[bytes, ...]) -> dict[bytes, bytes]:
 
 
 def _followed(session: Session, meta: Meta, entry: MemoryEntry) -> dict[int, bytes]:
-    """Where the file of each followed descriptor is now; one without a name is tracked again in the store."""
+    """Where the file of each tracked descriptor is now; one without a name is tracked again in the store."""
     state = session.store.state(meta.index)
     fits = {fd: fit for fit in meta.fits if fit.process == entry.process for fd in (fit.descriptor, *fit.dup_list)}
     found = {}

@@ -327,7 +327,7 @@ class Live:
             time.sleep(0.001)
 
     def end(self, status: int) -> None:
-        """The run's last index, and its files' bytes home."""
+        """The run's last index, then its files written back."""
         if self.job:
             self.job.leave()
         session = self.session

@@ -1,7 +1,7 @@
 """Recording what somebody else did to the tracked files as an index of its own, before it is moved away from.
 
 Each changed file's whole content goes into the newest buffer as the new index's redo entries, so that this
-index stays exact whatever happens to the file later. A file of which only names, mode or owner changed keeps its home.
+index stays exact whatever happens to the file later. A file of which only names, mode or owner changed keeps its place.
 What it means for the older indexes (holders.py): bytes in place that they resolve to and no undo record has saved are
   * lost when the file was written to (which of them changed nobody can tell), is gone, or another file has its place;
   * where they were when nothing but names, mode or owner changed.

@@ -258,7 +258,7 @@ struct mm_header {
     struct mm_request request;
     uint64_t seen[MM_SEEN][2]; /* by path: hash of (path, epoch) that was noted last; a note, others by its `previous` and `below` */
     uint32_t bucket[MM_BUCKETS];
-    uint8_t mapped_files[MM_BUCKETS / 8];   /* bits by (dev, ino): files that were mapped when nobody followed them */
+    uint8_t mapped_files[MM_BUCKETS / 8];   /* bits by (dev, ino): files that were mapped while untracked */
 #define MM_PROXY_OPEN 0x80000000            /* of proxy_places: it is ready, and not about to end */
     uint32_t proxy_places, proxy_rights[11];   /* of its programs and those that are about to be; see mm_rights_here */
 };
@@ -274,7 +274,7 @@ struct mm_process {
     uint32_t leaving;          /* it has come to its end: it counts no more among those that another's end waits for */
     uint32_t held;             /* page of descriptors of ours that an exec leaves open, see private_fds.c; 0: none */
     uint16_t executing;        /* it is about to become another program, which will find this slot as its own */
-    uint16_t unfollowed;       /* 1: it has descriptors of files that nobody followed when it began; 2: nobody has looked */
+    uint16_t unfollowed;       /* 1: it has descriptors of files that were not tracked when it began; 2: nobody has looked */
     uint32_t aside;            /* blocks of `owed` that its calls under way have set aside (space_reserve.c) */
     uint32_t leave_lock;       /* tid of who takes away what it left: several find at once that it is dead */
     uint32_t memory;           /* page of its struct mm_memory, which stays with the slot; 0: a run without memory */

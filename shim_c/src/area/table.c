@@ -1,4 +1,4 @@
-/* table.c - the block table: which buffer block holds a block of a file, 0 for home.
+/* table.c - the block table: which buffer block holds a block of a file; 0: it is in place.
  *
  * Three levels of 512 entries, like a processor's page table: 2^27 blocks of 4 KB, 512 GB.
  * A leaf entry is a buffer block number.  An upper entry is (epoch << 32 | page): the epoch is the last one that set an

@@ -8,8 +8,9 @@
  *   named        with the name's lock, by mm_hold_names (names.h)
  *   child        once, in a forked child, before it goes on
  * Order of locks: names, a PIF's names_lock, its lock, a FIT's lock, the area's.  Handlers of the program wait while one is held.
- * Answers are results or -errno; errno is set in the room `calls` only.  Nothing calls malloc, or a function of the C library that
- * the program's handler may have interrupted, where a header does not say so.
+ * Answers are results or -errno; errno is set in the rooms `calls` and `libc`, by the programs' interface (start/api.c), around
+ * forks (vfork.c, inherited_fds.c) and by mm_attach.  Nothing calls malloc, or a function of the C library that the program's
+ * handler may have interrupted, where a header does not say so.
  */
 #ifndef MM_ROOM_BASE_H
 #define MM_ROOM_BASE_H

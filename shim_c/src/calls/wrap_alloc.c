@@ -1,7 +1,7 @@
 /* wrap_alloc.c - fallocate: by the kernel on a file that is all in place; in isolation, done on the buffer.
  *
  * In isolation the file in place may not change, yet results are the kernel's for that filesystem: it is asked first, with a
- * nameless file of the same size beside the home.  What it then says, and the size it then has, are the answer.  That is done
+ * nameless file of the same size beside it.  What it then says, and the size it then has, are the answer.  That is done
  * without the file's lock, under which no limit of the program's applies; what follows is under it, all at once.
  */
 #include "calls/calls.h"

@@ -1,8 +1,8 @@
 /* wrap_credentials.c - processes that change their user or group.
  *
  * The run area and the store belong to whoever started the run.  A process that gives up the right to write them could
- * not follow its own calls any longer: it leaves the run before that, its files in place, as a program that cannot be
- * followed (exec.c).  The runtime's thread is not one that libc knows, so what libc does for all threads is repeated
+ * not track its own calls any longer: it leaves the run before that, its files in place, as a program that cannot be
+ * tracked (exec.c).  The runtime's thread is not one that libc knows, so what libc does for all threads is repeated
  * there: no thread keeps rights that the program has given up.
  */
 #include "calls/calls.h"

@@ -220,7 +220,7 @@ static __attribute__((noinline)) void name_at_last(int fd, uint32_t slot)
 }
 
 /* The number is about to be given back, or to mean another file: from here on nobody decides by what it meant, and whoever looks
- * waits for mm_went.  0: nobody followed it.  there: the number still leads to the description. */
+ * waits for mm_went.  0: it is not tracked.  there: the number still leads to the description. */
 static int begin_going(int fd, struct mm_going *going, int there)
 {
     if ((unsigned)fd >= MM_FDS || !mm_fds[fd].fit || mm_stranger())

@@ -4,7 +4,7 @@
 #include "engine/engine.h"
 
 /* One more descriptor per file, never closed while the program has one of its own: closing any descriptor of a file
- * drops the process's POSIX locks on it.  Used where the program's own cannot read (or write) the home.
+ * drops the process's POSIX locks on it.  Used where the program's own cannot read (or write) it.
  * Found by the PIF's slot, in the next free place from slot % READERS on; changed under readers_lock. */
 #define READERS 1024
 #define PROBES 32

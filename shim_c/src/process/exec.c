@@ -206,7 +206,7 @@ static int list_readable(char *const list[])
 }
 
 /* path at dir with flags is about to be executed.  replaces: by this process itself; otherwise one that will not be
- * followed is only noticed (image->outside).  Sets image->envp; image->refused where it must not be executed. */
+ * tracked is only noticed (image->outside).  Sets image->envp; image->refused where it must not be executed. */
 void mm_before_exec(struct mm_exec *image, int dir, const char *path, int flags, char *const envp[], int replaces)
 {
     struct stat st;

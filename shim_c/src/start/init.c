@@ -265,7 +265,7 @@ static int run_is_supervised(void)
     return (__atomic_load_n(&h->flags, __ATOMIC_SEQ_CST) & MM_SUPERVISED) && mm_start_time(h->supervisor) == h->supervisor_start;
 }
 
-/* The last process of a run without `metamori run` puts the buffered bytes home. */
+/* The last process of a run without `metamori run` writes all bytes back. */
 static void last_out(void)
 {
     if (!mm_active || mm_depth || mm_in_vfork)
