@@ -125,6 +125,21 @@ OP(fsize)
         reply("%lld %o %d", (long long)s.st_size, s.st_mode & 07777, (int)s.st_nlink);
 }
 OP(sendfile) { UNUSED; reply_number(sendfile((int)number(word[2]), FD, NULL, size_of(word[3]))); }
+OP(pipe) /* its two ends */
+{
+    UNUSED;
+    int ends[2];
+    if (pipe(ends))
+        reply_number(-1);
+    else
+        reply("%d %d", ends[0], ends[1]);
+}
+OP(splicein) /* descriptor, pipe, length, offset */
+{
+    UNUSED;
+    loff_t at = number(word[4]);
+    reply_number(splice((int)number(word[2]), NULL, FD, &at, size_of(word[3]), 0));
+}
 OP(copyrange) { UNUSED; reply_number(copy_file_range(FD, NULL, (int)number(word[2]), NULL, size_of(word[3]), 0)); }
 OP(mapread) /* descriptor, length: the file's first bytes as a private mapping shows them */
 {
@@ -180,5 +195,6 @@ const struct entry descriptor_operations[] = {
     {"write", 3, op_write}, {"pwrite", 4, op_pwrite}, {"writev", 3, op_writev}, {"pwritev", 4, op_pwritev},
     {"lseek", 3, op_lseek}, {"ftruncate", 2, op_ftruncate}, {"fallocate", 3, op_fallocate}, {"hole", 3, op_hole}, {"linkfd", 2, op_linkfd},
     {"fsync", 1, op_fsync}, {"fdatasync", 1, op_fdatasync}, {"fchmod", 2, op_fchmod}, {"fsize", 1, op_fsize},
-    {"sendfile", 3, op_sendfile}, {"copyrange", 3, op_copyrange}, {"mapread", 2, op_mapread},
+    {"pipe", 0, op_pipe}, {"splicein", 4, op_splicein}, {"sendfile", 3, op_sendfile},
+    {"copyrange", 3, op_copyrange}, {"mapread", 2, op_mapread},
     {"mapwrite", 4, op_mapwrite}, {"fill", 4, op_fill}, {"flock", 1, op_flock}, {0, 0, 0}};

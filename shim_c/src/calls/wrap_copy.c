@@ -270,6 +270,16 @@ static long splice_in(int from, int to, off_t *to_at, size_t count, unsigned fla
     return total ? total : e;
 }
 
+/* By the kernel, which must not wait here: what a checkpoint makes of the file meanwhile it would not heed.  -EAGAIN: the pipe is
+ * empty, or it is not the kernel's to do. */
+static long splice_natively(int from, int to, off_t *to_at, size_t count, unsigned flags)
+{
+    enter();
+    long r = kernel_writes(to) ? sys(SYS_splice, from, NULL, to, to_at, count, flags | SPLICE_F_NONBLOCK) : -EAGAIN;
+    leave();
+    return r;
+}
+
 #define SPLICE_KNOWN (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT)
 
 EXPORT ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t count, unsigned flags)
@@ -281,7 +291,7 @@ EXPORT ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t cou
     int out = is_pipe(to), in = is_pipe(from);
     off_t *at = out ? from_at : to_at, sum;
     enter();
-    int kernel = kernel_reads(from) && kernel_writes(to);
+    int kernel = out && kernel_reads(from);
     leave();
     /* what it would refuse is left to the kernel */
     if (kernel || in == out || !count || (flags & ~SPLICE_KNOWN) || (out ? to_at : from_at) || !readable_offset(at)
@@ -291,7 +301,9 @@ EXPORT ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t cou
         return REAL(splice)(from, from_at, to, to_at, count, flags);
     pthread_testcancel();
     int cancels = hold_cancellation();
-    long r = out ? splice_out(from, from_at, to, count, flags) : splice_in(from, to, to_at, count, flags);
+    long r = out ? splice_out(from, from_at, to, count, flags) : splice_natively(from, to, to_at, count, flags);
+    if (!out && r == -EAGAIN)
+        r = splice_in(from, to, to_at, count, flags);
     pthread_setcancelstate(cancels, NULL);
     return result(r);
 }
