@@ -61,6 +61,13 @@ OP(pwrite)
     reply_number(pwrite(FD, data, size_of(word[2]), number(word[3])));
 }
 
+OP(pwritesync) /* durable when it answers */
+{
+    UNUSED;
+    make_bytes(number(word[4]), size_of(word[2]), data);
+    reply_number(pwritev2(FD, &(struct iovec){data, size_of(word[2])}, 1, number(word[3]), RWF_DSYNC));
+}
+
 static int thirds(size_t length, struct iovec part[3])
 {
     size_t first = length / 5, second = length / 3;
@@ -195,6 +202,6 @@ const struct entry descriptor_operations[] = {
     {"write", 3, op_write}, {"pwrite", 4, op_pwrite}, {"writev", 3, op_writev}, {"pwritev", 4, op_pwritev},
     {"lseek", 3, op_lseek}, {"ftruncate", 2, op_ftruncate}, {"fallocate", 3, op_fallocate}, {"hole", 3, op_hole}, {"linkfd", 2, op_linkfd},
     {"fsync", 1, op_fsync}, {"fdatasync", 1, op_fdatasync}, {"fchmod", 2, op_fchmod}, {"fsize", 1, op_fsize},
-    {"pipe", 0, op_pipe}, {"splicein", 4, op_splicein}, {"sendfile", 3, op_sendfile},
+    {"pwritesync", 4, op_pwritesync}, {"pipe", 0, op_pipe}, {"splicein", 4, op_splicein}, {"sendfile", 3, op_sendfile},
     {"copyrange", 3, op_copyrange}, {"mapread", 2, op_mapread},
     {"mapwrite", 4, op_mapwrite}, {"fill", 4, op_fill}, {"flock", 1, op_flock}, {0, 0, 0}};
