@@ -37,3 +37,31 @@ def test_checkpoint_while_a_splice_waits_for_its_pipe(lab: Lab, options: list[st
     assert contents(driver)["f"] != before
     assert driver.end() == 0
     assert restored(lab, index)["f"] == before
+
+
+def logged(lab: Lab) -> set[int]:
+    """Blocks that a power cut leaves of the last file which was synced."""
+    blocks = set[int]()
+    for each in wal.read(str(lab.store / "run")):
+        if each.kind == lib.MM_AHEAD_SYNCED:
+            blocks = set() if each.whole else blocks
+            blocks |= {block + i for block, _, count in each.ranges for i in range(count)}
+    return blocks
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=named)
+@pytest.mark.parametrize("beside, left", [("pwrite {} 16384 0 7", {0, 1, 2, 3}), ("ftruncate {} 10000", {0, 1, 2})])
+def test_fsync_beside_a_call_that_gives_blocks_new_places(
+        lab: Lab, stops: Stops, options: list[str], beside: str, left: set[int]) -> None:
+    """They were in no record: acknowledged, and after a power cut as at the checkpoint."""
+    driver = begun(lab, *options)
+    fd = number(driver.ask("open f rw"))
+    driver.must(f"pwrite {fd} 4096 {block * 4096} 2" for block in (2, 0, 3, 1))
+    stops.arm("ahead.buffered")
+    driver.ask(f"begin 0 fsync {fd}")
+    stops.wait("ahead.buffered")
+    driver.must([beside.format(fd)])
+    stops.go("ahead.buffered")
+    assert driver.ask("await 0") == "0"
+    assert logged(lab) == left
+    assert driver.end() == 0

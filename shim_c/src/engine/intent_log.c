@@ -220,39 +220,68 @@ long mm_ahead_home(uint32_t slot, int home)
     return e;
 }
 
-/* Blocks that are in the buffer below `bound` and not in the log yet. */
-static long append_blocks(long log, uint32_t slot, struct mm_pif *p, uint64_t bound)
+/* A file's blocks that are not in the log yet, as the table has them.  ahead, bound: of buffer blocks, below the one they were in
+ * the log before, below the other they will be. */
+struct news { struct mm_range *ranges; uint64_t count, room, ahead, bound; };
+
+/* 0 or -errno. */
+static long collect_news(struct mm_pif *p, struct news *news)
 {
-    struct mm_header *h = mm_area->head;
+    const struct mm_header *h = mm_area->head;
     MM_ASSERT(mm_locked_by_me(&p->lock));
     uint64_t known = h->flags & MM_POWER ? h->committed_block : 0;   /* in checkpoints that a power cut leaves */
     uint64_t since = p->ahead_block > known ? p->ahead_block : known;
-    long n = mm_collect(mm_area, p, 0, since, NULL, 0), kept = 0;
-    uint64_t room = ((uint64_t)n * sizeof(struct mm_range) + MM_BLOCK) & ~(uint64_t)(MM_BLOCK - 1);
-    struct mm_range *ranges = (struct mm_range *)sys(SYS_mmap, 0, room, PROT_READ | PROT_WRITE,
+    long n = mm_collect(mm_area, p, 0, since, NULL, 0);
+    *news = (struct news){ .ahead = p->ahead_block, .bound = p->alloc_next };   /* later ones may not be in the buffer yet */
+    news->room = ((uint64_t)n * sizeof(struct mm_range) + MM_BLOCK) & ~(uint64_t)(MM_BLOCK - 1);
+    struct mm_range *ranges = (struct mm_range *)sys(SYS_mmap, 0, news->room, PROT_READ | PROT_WRITE,
                                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if ((unsigned long)ranges > -4096ul)
         return (long)ranges;
     mm_collect(mm_area, p, 0, since, ranges, n);
     for (long i = 0; i < n; i++) {
-        if (ranges[i].buffer >= bound)
+        if (ranges[i].buffer >= news->bound)
             continue;
-        if (ranges[i].buffer + ranges[i].count > bound)
-            ranges[i].count = bound - ranges[i].buffer;
-        ranges[kept++] = ranges[i];
+        if (ranges[i].buffer + ranges[i].count > news->bound)
+            ranges[i].count = news->bound - ranges[i].buffer;
+        ranges[news->count++] = ranges[i];
     }
+    news->ranges = ranges;
+    return 0;
+}
+
+static int still_there(struct mm_pif *p, const struct news *news)
+{
+    for (const struct mm_range *r = news->ranges; r < news->ranges + news->count; r++)
+        for (uint64_t i = 0; i < r->count; i++)
+            if (mm_table_get(mm_area, p, r->block + i) != r->buffer + i)
+                return 0;
+    return 1;
+}
+
+enum { AGAIN = 1 };
+
+/* They are in the buffer by now, for good.  AGAIN: one of them has another place since, or none, and no record would have it. */
+static long append_blocks(long log, uint32_t slot, struct mm_pif *p, struct news *news)
+{
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    if (p->ahead_block > news->ahead && p->ahead_block >= news->bound)
+        news->count = 0;               /* another has done it */
+    else if (p->ahead_block < news->ahead || !still_there(p, news))
+        return AGAIN;
     struct mm_ahead record;
     describe(&record, MM_AHEAD_SYNCED, slot);
-    record.ranges = (uint32_t)kept;
+    record.ranges = (uint32_t)news->count;
     record.whole = !p->ahead_block;
     long e = 0;
-    if (kept || record.whole || ((p->flags & MM_VIRTUAL) && p->size != p->ahead_size))
-        e = append(log, &record, mm_path_at(mm_area, p->path), ranges, -1);
+    if (news->count || record.whole || ((p->flags & MM_VIRTUAL) && p->size != p->ahead_size))
+        e = append(log, &record, mm_path_at(mm_area, p->path), news->ranges, -1);
     if (e == 0)
-        p->ahead_block = bound, p->ahead_size = p->size;
-    sys(SYS_munmap, ranges, room);
+        p->ahead_block = p->ahead_block > news->bound ? p->ahead_block : news->bound, p->ahead_size = p->size;
     return e;
 }
+
+#define TRIES 3                          /* then nobody writes to it meanwhile */
 
 /* What is acknowledged survives a power cut: the file's blocks in the buffer, and which they are. */
 long mm_ahead_blocks(uint32_t slot)
@@ -260,22 +289,32 @@ long mm_ahead_blocks(uint32_t slot)
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     if (is_native(p))
         return 0;
-    uint64_t mask = hold(p);
-    long e = mm_cache_write_back(mm_area, slot, mm_buffer_fd), log = -1;
-    uint64_t bound = p->alloc_next;            /* what is handed out later may not be in the buffer yet */
-    release(p, mask);
-    if (e == 0)
-        e = sys(SYS_fdatasync, mm_buffer_fd);
-    if (e == 0)
-        e = log = log_open(O_WRONLY);
-    if (log < 0)
-        return e;
-    mask = hold(p);
-    e = is_native(p) ? 0 : append_blocks(log, slot, p, bound);
-    release(p, mask);
+    long e = AGAIN, log = -1;
+    for (int tried = 1; e == AGAIN; tried++) {
+        struct news news = { .ranges = NULL };
+        uint64_t mask = hold(p);
+        e = mm_cache_write_back(mm_area, slot, mm_buffer_fd);
+        if (e == 0)
+            e = collect_news(p, &news);
+        if (tried < TRIES)
+            release(p, mask);
+        if (e == 0)
+            e = sys(SYS_fdatasync, mm_buffer_fd);
+        if (e == 0 && log < 0)
+            e = (log = log_open(O_WRONLY)) < 0 ? log : 0;
+        MM_STOP("ahead.buffered");
+        if (tried < TRIES)
+            mask = hold(p);
+        if (e == 0 && !is_native(p))
+            e = append_blocks(log, slot, p, &news);
+        release(p, mask);
+        if (news.ranges)
+            sys(SYS_munmap, news.ranges, news.room);
+    }
     if (e == 0)
         e = make_durable(log);
-    mm_close_spare((int)log);
+    if (log >= 0)
+        mm_close_spare((int)log);
     return e;
 }
 
