@@ -65,3 +65,22 @@ def test_fsync_beside_a_call_that_gives_blocks_new_places(
     assert driver.ask("await 0") == "0"
     assert logged(lab) == left
     assert driver.end() == 0
+
+
+def test_position_moved_while_a_write_saves_what_it_writes_over(lab: Lab, stops: Stops) -> None:
+    """Of a file that somebody has mapped. The bytes saved were others than those written over."""
+    driver = begun(lab, threads=2)
+    fd, mapped = number(driver.ask("open f rw")), number(driver.ask("open f r"))
+    driver.must([f"pwrite {fd} 500000 1900000 4"])         # what is saved is saved with as much as a MiB around it
+    index = number(driver.ask("checkpoint"))
+    driver.must([f"map {mapped} 4096 r shared 0"])
+    before = f"{zlib.crc32(lab.work.joinpath('f').read_bytes()):08x}"
+    stops.arm("home.saved")
+    driver.ask(f"begin 0 write {fd} 4096 3")
+    stops.wait("home.saved")
+    driver.ask(f"begin 1 lseek {fd} 2000000 set")
+    time.sleep(A_MOMENT)
+    stops.go("home.saved")
+    assert [driver.ask(f"await {n}") for n in (0, 1)] == ["4096", "2000000"]
+    assert driver.end() == 0
+    assert restored(lab, index)["f"] == before

@@ -19,8 +19,8 @@
     KIND(TABLE) /* the table of descriptors */ \
     KIND(STREAMS) /* the streams' */ \
     KIND(FILE) /* a file's */ \
-    KIND(READERS) /* the readers' */ \
     KIND(POSITION) /* a position's */ \
+    KIND(READERS) /* the readers' */ \
     KIND(AHEAD) /* the log's */ \
     KIND(ORDER) /* the order's */ \
     KIND(MAPPINGS) /* the mappings' */ \

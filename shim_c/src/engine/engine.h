@@ -48,6 +48,14 @@ static inline int owned(int fd) { return UNLIKELY(mm_fit_at(mm_area, mm_fds[fd].
 long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at);
 long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append);
 long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append, uint32_t *aside);
+/* Bytes that a vector asks for: the kernel moves no more in one call. */
+static inline size_t mm_asked_for(const struct iovec *v, int n)
+{
+    size_t asked = 0;
+    for (int i = 0; i < n; i++)
+        asked += v[i].iov_len < MM_TRANSFER - asked ? v[i].iov_len : MM_TRANSFER - asked;
+    return asked;
+}
 /* of a place where one read ends and the next may begin */
 static inline uint16_t mm_mark_of(uint64_t at) { return (uint16_t)(at ^ at >> 16); }
 

@@ -82,18 +82,9 @@ long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t coun
     return read_some(slot, p, fd, to, count, at, size, 1);
 }
 
-/* Bytes that a vector asks for: the kernel moves no more in one call. */
-static size_t asked_for(const struct iovec *v, int n)
-{
-    size_t asked = 0;
-    for (int i = 0; i < n; i++)
-        asked += v[i].iov_len < MM_TRANSFER - asked ? v[i].iov_len : MM_TRANSFER - asked;
-    return asked;
-}
-
 static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at, int locked)
 {
-    size_t asked = asked_for(v, n);
+    size_t asked = mm_asked_for(v, n);
     if (asked && at > INT64_MAX - asked)
         return -EINVAL;
     uint64_t known = mm_known_size(p);
@@ -402,7 +393,7 @@ long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
         r = mm_own_position(f, fd);
     if (move)
         at = f->position;
-    size_t asked = asked_for(v, n);
+    size_t asked = mm_asked_for(v, n);
     if (asked && (uint64_t)at > INT64_MAX - asked)
         r = -EINVAL;
     /* where the last block touched ends inside there is no need to ask how long the file is */

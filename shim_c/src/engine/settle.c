@@ -187,20 +187,15 @@ static long save_ahead(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, 
     return r < 0 ? r : mm_ahead_sync();
 }
 
-/* A write that has to appear in place: the kernel's own, after the pre-images. */
-long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
+/* At the kernel's position (at < 0) it is held, so that what is saved is what is written over. */
+static long write_saved(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    MM_ASSERT(mm_locked_by_me(&p->lock));
-    MM_ALWAYS(is_native(p));           /* with MM_HOME every byte is in place */
-    size_t asked = 0;
-    for (int i = 0; i < n; i++)
-        asked += v[i].iov_len < MM_TRANSFER - asked ? v[i].iov_len : MM_TRANSFER - asked;
-    mm_give_position_held(fd);
+    size_t asked = mm_asked_for(v, n), may = asked, done = 0;
     long from = append ? mm_size(p, fd) : at >= 0 ? at : sys_lseek(fd, 0, SEEK_CUR);
     long r = from < 0 ? from : p->flags & MM_MAPPED ? note_blocks(p, from, from + asked)
            : save_ahead(slot, p, fd, from, from + asked);
-    size_t may = asked;
+    MM_STOP("home.saved");
     if (r >= 0 && asked)
         r = mm_within_limit(from, &may);   /* the kernel's own is lifted */
     if (r < 0)
@@ -208,7 +203,6 @@ long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
     int flags = append ? RWF_APPEND : open_flags(fd) & O_APPEND ? RWF_NOAPPEND : 0;
     if (LIKELY(may == asked))
         return sys(SYS_pwritev2, fd, v, n, at < 0 ? -1 : at, 0, flags);
-    size_t done = 0;
     for (int i = 0; i < n && done < may; i++) {
         struct iovec piece = { v[i].iov_base, v[i].iov_len < may - done ? v[i].iov_len : may - done };
         r = sys(SYS_pwritev2, fd, &piece, 1, at < 0 ? -1 : at + (off_t)done, 0, flags);
@@ -217,6 +211,19 @@ long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
         done += r;
     }
     return done ? (long)done : r;
+}
+
+/* A write that has to appear in place: the kernel's own, after the pre-images. */
+long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append)
+{
+    MM_ASSERT(mm_locked_by_me(&mm_pif_at(mm_area, slot)->lock));
+    MM_ALWAYS(is_native(mm_pif_at(mm_area, slot)));    /* with MM_HOME every byte is in place */
+    mm_give_position_held(fd);
+    struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
+    int held = at < 0 ? mm_position_begin(f) : 0;
+    long r = write_saved(slot, fd, v, n, at, append);
+    mm_position_end(f, held);
+    return r;
 }
 
 /* mm_stay_home for a file of which nobody's descriptor is at hand. */
