@@ -84,3 +84,39 @@ def test_position_moved_while_a_write_saves_what_it_writes_over(lab: Lab, stops:
     assert [driver.ask(f"await {n}") for n in (0, 1)] == ["4096", "2000000"]
     assert driver.end() == 0
     assert restored(lab, index)["f"] == before
+
+
+@pytest.mark.parametrize("options", ALL, ids=named)
+def test_room_for_a_file_that_a_write_makes_longer(lab: Lab, stops: Stops, options: list[str]) -> None:
+    """It was cut back to where the write ends."""
+    driver = begun(lab, *options, threads=2)
+    driver.must(["truncate f 6000", "checkpoint"])
+    fd, other = (number(driver.ask("open f rw")) for _ in "12")
+    stops.arm("data.grows")
+    driver.ask(f"begin 0 pwrite {fd} 4096 4096 2")
+    stops.wait("data.grows")
+    driver.ask(f"begin 1 fallocate {other} 0 1048576")
+    time.sleep(A_MOMENT)
+    stops.go("data.grows")
+    assert [driver.ask(f"await {n}") for n in (0, 1)] == ["4096", "0"]
+    assert number(driver.ask(f"fsize {fd}")) == 1048576
+    assert driver.end() == 0
+
+
+@pytest.mark.parametrize("options", ALL, ids=named)
+def test_room_for_a_file_that_one_who_was_killed_has_cut(lab: Lab, stops: Stops, options: list[str]) -> None:
+    """What was redirected behind its end was there again."""
+    driver = begun(lab, *options)
+    driver.must(["twin 0"])
+    fd, of_twin = number(driver.ask("open f rw")), number(driver.ask("in 0 open f rw"))
+    driver.must([f"pwrite {fd} 8192 8192 2"])
+    pid = number(driver.ask("in 0 pid"))
+    stops.arm("data.cut")
+    driver.ask(f"begin 0 in 0 ftruncate {of_twin} 100")
+    stops.wait("data.cut")
+    os.kill(pid, signal.SIGKILL)
+    driver.ask("await 0")
+    driver.must([f"fallocate {fd} 0 50000"])
+    assert driver.ask(f"pread {fd} 8192 8192") == "8192 d8f49994"      # zeros
+    driver.ask("endtwin 0")
+    assert driver.end() == 0

@@ -107,19 +107,47 @@ static long allocate_isolated(uint32_t slot, int fd, int mode, off_t at, off_t l
     return r;
 }
 
+/* Room for a file whose size the kernel knows: nobody is about to make it longer, and nothing is behind its end that a process which
+ * was killed left there. */
+static long allocate_held(uint32_t slot, struct mm_pif *p, int fd, int mode, off_t at, off_t length)
+{
+    off_t end;
+    long size = mm_size(p, fd);
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    if (size < 0)
+        return size;
+    if (!mode && at >= 0 && length > 0 && !__builtin_add_overflow(at, length, &end) && end > size) {
+        size_t one = 1;                /* the last byte of it must be allowed */
+        long r = mm_within_limit(end - 1, &one);
+        if (r == 0 && p->broken_off)
+            r = mm_end_for_good(slot, p, fd, size);
+        if (r < 0)
+            return r;
+    }
+    return sys(SYS_fallocate, fd, mode, at, length);
+}
+
 static long allocate(uint32_t slot, int fd, int mode, off_t at, off_t length)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     long r = untracked_see(p) ? mm_stay_home(slot, fd, 0, 0) : 0;
-    while (r == 0 && is_away(p))
-        if ((r = allocate_isolated(slot, fd, mode, at, length)) != AGAIN)
-            return r;
-        else
-            r = 0;
-    if (r == 0)
-        r = mode & ~FALLOC_FL_KEEP_SIZE ? mm_hand_over(slot, fd) : 0;
-    touched(slot, p);
-    return r < 0 ? r : sys(SYS_fallocate, fd, mode, at, length);
+    if (r < 0)
+        return r;
+    for (r = AGAIN; r == AGAIN;) {
+        if (is_away(p)) {
+            r = allocate_isolated(slot, fd, mode, at, length);
+        } else if (mode & ~FALLOC_FL_KEEP_SIZE) {
+            r = mm_hand_over(slot, fd);
+            touched(slot, p);
+            return r < 0 ? r : sys(SYS_fallocate, fd, mode, at, length);
+        } else {
+            uint64_t mask = hold(p);
+            touched(slot, p);
+            r = is_away(p) ? AGAIN : allocate_held(slot, p, fd, mode, at, length);
+            release(p, mask);
+        }
+    }
+    return r;
 }
 
 EXPORT int fallocate(int fd, int mode, off_t at, off_t length)
