@@ -388,6 +388,13 @@ static int locked_here(const char *path, const struct stat *st, uint32_t *slot)
     return *slot && sys(SYS_faccessat, AT_FDCWD, path, W_OK) == 0 ? mm_locked_reader(*slot) : -1;
 }
 
+/* The same of a file that the run does not track, whose bytes are the kernel's alone. */
+static int locked_elsewhere(const char *path, const struct stat *st)
+{
+    SCRATCH(name);
+    return mm_was_locked(st->st_ino) && mm_canonical_follow(AT_FDCWD, path, name, SCRATCH_BYTES) >= 0 && !mm_tracked(name);
+}
+
 /* By a descriptor of ours: the program may have none left.  A fifo would keep it waiting: the kernel says what it is. */
 EXPORT int truncate(const char *path, off_t length)
 {
@@ -401,9 +408,11 @@ EXPORT int truncate(const char *path, off_t length)
         return REAL(truncate)(path, length);
     uint32_t known;
     enter();
-    int locked = locked_here(path, &st, &known);
+    int locked = locked_here(path, &st, &known), elsewhere = !known && locked_elsewhere(path, &st);
     long done = locked >= 0 ? mm_truncate(known, locked, length) : 0;
     leave();
+    if (elsewhere)
+        return REAL(truncate)(path, length);
     if (locked >= 0)
         return (int)result(done);
     int how = O_RDWR;                  /* what is saved is read by it too */
@@ -417,8 +426,10 @@ EXPORT int truncate(const char *path, off_t length)
     uint32_t slot = r < 0 ? 0 : pif_of((int)fd);
     if (r == 0)
         r = slot ? mm_truncate(slot, (int)fd, length) : sys(SYS_ftruncate, fd, length);
+    int kept = slot && how == O_RDWR && mm_keep_own(slot, (int)fd);
     mm_closing((int)fd);
-    mm_close_spare((int)fd);
+    if (!kept)
+        mm_close_spare((int)fd);
     leave();
     return (int)result(r);
 }

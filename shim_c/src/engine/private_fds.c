@@ -8,24 +8,17 @@
  * Found by the PIF's slot, in the next free place from slot % READERS on; changed under readers_lock. */
 #define READERS 1024
 #define PROBES 32
-static LARGE struct reader { uint32_t slot; int fd; } readers[READERS];
+static LARGE struct reader { uint32_t slot; int fd, locked; } readers[READERS];    /* locked: see mm_locking */
 static uint32_t readers_lock, readers_count;
 void *mm_readers_table(size_t *bytes) { *bytes = sizeof readers; return readers; }
 static LARGE uint8_t numbered[READERS];        /* by a number's remainder: one of them may have had it */
 static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQUIRE) == 0; }
 
-/* Files that this process has locked with fcntl or lockf: see mm_locking.  Those that were not tracked then, by inode: how often,
- * at most MANY. */
+/* Files that this process has locked with fcntl or lockf: their readers say so.  Those that were not tracked then, or could have
+ * none, by inode: how often, at most MANY. */
 #define MANY 255
-static uint8_t locked[READERS], locked_before[READERS];
+static uint8_t locked_before[READERS];
 static int any_locked;
-
-static int is_locked(uint32_t slot)
-{
-    if (LIKELY(!any_locked))
-        return 0;
-    return locked[slot % READERS] || locked_before[mm_pif_at(mm_area, slot)->ino % READERS];
-}
 
 static void note_number(int fd)
 {
@@ -166,25 +159,42 @@ static struct reader *reader_of(uint32_t slot)
     return NULL;
 }
 
-static int add_reader(uint32_t slot, int fd)
+int mm_was_locked(uint64_t ino) { return UNLIKELY(any_locked) && locked_before[ino % READERS]; }
+
+static int is_locked(uint32_t slot)
 {
-    for (uint32_t i = 0; i < PROBES; i++) {
-        struct reader *place = &readers[(slot + i) % READERS];
-        if (place->slot)
-            continue;
-        place->fd = fd;
-        note_number(fd);
-        __atomic_store_n(&place->slot, slot, __ATOMIC_RELEASE);
-        __atomic_add_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
-        return 1;
-    }
-    return 0;
+    if (LIKELY(!any_locked))
+        return 0;
+    const struct reader *own = reader_of(slot);
+    return (own && own->locked) || mm_was_locked(mm_pif_at(mm_area, slot)->ino);
+}
+
+static struct reader *free_place(uint32_t slot)
+{
+    for (uint32_t i = 0; i < PROBES; i++)
+        if (!readers[(slot + i) % READERS].slot)
+            return &readers[(slot + i) % READERS];
+    return NULL;
+}
+
+static int add_reader(uint32_t slot, int fd, int locked)
+{
+    struct reader *place = free_place(slot);
+    if (!place)
+        return 0;
+    place->fd = fd, place->locked = locked;
+    note_number(fd);
+    __atomic_store_n(&place->slot, slot, __ATOMIC_RELEASE);
+    __atomic_add_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
+    return 1;
 }
 
 static int open_reader(uint32_t slot, int fd)
 {
     char path[40];
     MM_ASSERT(mm_locked_by_me(&readers_lock));
+    if (!free_place(slot))             /* to open it in vain is to close a descriptor of the file */
+        return -EMFILE;
     snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
     long flags = sys(SYS_fcntl, fd, F_GETFL);   /* one that only reads shall not open up a file for writing */
     if ((flags & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR && sys(SYS_fcntl, fd, F_GETLEASE) == F_WRLCK)
@@ -196,10 +206,8 @@ static int open_reader(uint32_t slot, int fd)
         return (int)r;
     /* locked by now: the number stays, since to move it is to close a descriptor of the file */
     int own = is_locked(slot) ? (int)r : high((int)r);
-    if (add_reader(slot, own))
-        return own;
-    mm_close_spare(own);
-    return -EMFILE;
+    add_reader(slot, own, 0);
+    return own;
 }
 
 /* A descriptor of the file that is ours alone, position included; the program's own where there can be none. */
@@ -233,22 +241,26 @@ int mm_home_reader(uint32_t slot, int fd)
     return mm_own_reader(slot, fd);
 }
 
-/* The program is about to lock a tracked file: the reader that may be needed is opened while closing still harms nobody. */
-void mm_locking(uint32_t slot, int fd)
-{
-    if (locked[slot % READERS])
-        return;
-    any_locked = 1;
-    mm_own_reader(slot, fd);
-    locked[slot % READERS] = 1;
-}
-
 static void count_locked(uint32_t place, int by)
 {
     uint8_t times = __atomic_load_n(&locked_before[place], __ATOMIC_RELAXED);
     while (times != MANY && !__atomic_compare_exchange_n(&locked_before[place], &times, (uint8_t)(times + by), 0, __ATOMIC_ACQ_REL,
                                                          __ATOMIC_RELAXED))
         ;
+}
+
+/* The program is about to lock a tracked file: the reader that may be needed is opened while closing still harms nobody. */
+void mm_locking(uint32_t slot, int fd)
+{
+    struct reader *own = reader_of(slot);
+    if (own && own->locked)
+        return;
+    any_locked = 1;
+    mm_own_reader(slot, fd);
+    if ((own = reader_of(slot)) != NULL)
+        own->locked = 1;
+    else                               /* there can be none: one that is opened later shall stay */
+        count_locked((uint32_t)(mm_pif_at(mm_area, slot)->ino % READERS), 1);
 }
 
 /* Or one that is only read so far, and that another may write to later.  What mm_not_locked takes if the lock is refused. */
@@ -269,15 +281,29 @@ int mm_locked_reader(uint32_t slot)
     return found ? found->fd : -1;
 }
 
+/* This one of ours is done with.  1: the program has locked the file, and has it open, so that to close it would drop the locks: it
+ * is one more reader. */
+int mm_keep_own(uint32_t slot, int own)
+{
+    int here = 0;
+    for (int fd = 0; is_locked(slot) && !here && fd <= mm_top_fd; fd++)
+        here = fd != own && pif_of(fd) == slot;    /* those that knew of no PIF find it: when the last is closed, so is this */
+    if (!here)
+        return 0;
+    mm_lock_own(&readers_lock, MM_LOCK_READERS);
+    here = add_reader(slot, own, 1);
+    mm_unlock_own(&readers_lock);
+    return here;
+}
+
 static void close_reader(uint32_t slot)
 {
     MM_ASSERT(mm_locked_by_me(&readers_lock));
-    struct reader *found = reader_of(slot);
-    if (!found)
-        return;
-    mm_close_spare(found->fd);
-    __atomic_store_n(&found->slot, 0, __ATOMIC_RELEASE);
-    __atomic_sub_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
+    for (struct reader *found; (found = reader_of(slot)) != NULL;) {
+        mm_close_spare(found->fd);
+        __atomic_store_n(&found->slot, 0, __ATOMIC_RELEASE);
+        __atomic_sub_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
+    }
 }
 
 /* With the last of the program's descriptors of the file: another thread may be reading through it until then. */
@@ -291,7 +317,6 @@ void mm_drop_reader(uint32_t slot)
             return;
     mm_lock_own(&readers_lock, MM_LOCK_READERS);
     close_reader(slot);
-    locked[slot % READERS] = 0;
     mm_unlock_own(&readers_lock);
 }
 
@@ -335,9 +360,10 @@ void mm_readers_after_fork(void)
 {
     readers_lock = 0;
     for (int i = 0; any_locked && i < READERS; i++)
-        if (readers[i].slot)
+        if (readers[i].slot) {
             closes_at_exec(readers[i].fd, 1);
-    memset(locked, 0, any_locked ? sizeof locked : 0);
+            readers[i].locked = 0;
+        }
     memset(locked_before, 0, sizeof locked_before);
     any_locked = 0;
 }
@@ -415,10 +441,9 @@ void mm_readers_after_exec(void)
     memcpy(locked_before, h + HELD + 1, sizeof locked_before);
     for (any_locked = 1; h->slot; h++) {
         const struct mm_pif *p = mm_pif_at(mm_area, h->slot);
-        if (sys(SYS_fstat, h->fd, &st) < 0 || st.st_dev != p->dev || st.st_ino != p->ino || !add_reader(h->slot, h->fd))
+        if (sys(SYS_fstat, h->fd, &st) < 0 || st.st_dev != p->dev || st.st_ino != p->ino || !add_reader(h->slot, h->fd, 1))
             continue;
         closes_at_exec(h->fd, 1);
-        locked[h->slot % READERS] = 1;
     }
     mm_page_give(mm_area, page);
 }

@@ -236,7 +236,7 @@ void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags)
     long fd = own >= 0 ? own : mm_open_shut(path, O_RDWR | O_NOFOLLOW), r = fd;
     if (own >= 0 || (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino))
         r = mm_stay_home(slot, (int)fd, how, flags);
-    if (own < 0 && fd >= 0)
+    if (own < 0 && fd >= 0 && !mm_keep_own(slot, (int)fd))
         mm_close_spare((int)fd);
     if (r < 0 && r != -ENOENT && r != -ENOTDIR && r != -ELOOP && !__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
         mm_say("what is written to %s does not appear under its other names, or to untracked processes (%s)",
@@ -263,7 +263,8 @@ long mm_settle_for_good(uint32_t slot, const char *path, int open_flags)
     release(p, mask);
     if (own < 0 && fd >= 0) {
         mm_drop_reader(slot);
-        mm_close_spare((int)fd);
+        if (!mm_keep_own(slot, (int)fd))
+            mm_close_spare((int)fd);
     }
     return r;
 }

@@ -1,0 +1,78 @@
+"""Locks of the process are dropped with any descriptor of their file that it closes: Metamori closes none."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from lab import Lab
+
+ASKED = """
+import fcntl, os, resource, sys
+def locked(paths):
+    "How many of them another process finds locked."
+    pid, n = os.fork(), 0
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    for path in paths:
+        with open(path, "r+") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                n += 1
+    os._exit(n)
+"""
+# so many files that some share a place in tables of 1,024
+MANY = ASKED + """
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+import metamori
+files = [open(f"f{n}", "w+b", buffering=0) for n in range(1100)]
+for file in files:
+    file.write(bytes(8000))
+metamori.checkpoint()
+for n in (*range(70), *range(1020, 1100)):
+    fcntl.lockf(files[n], fcntl.LOCK_EX)
+for n in range(70):
+    files[n].close()
+late = range(1020, 1100)
+for n in late:
+    files[n].truncate(100)
+print(locked([f"f{n}" for n in late]), locked([f"f{n}" for n in range(70)]))
+"""
+# a file that the run has not written to yet
+BY_NAME = ASKED + """
+path = sys.argv[1]
+file = open(path, "rb")
+fcntl.lockf(file, fcntl.LOCK_SH)
+found = []
+for length in (5000, 3000):
+    os.truncate(path, length)
+    found.append(locked([path]))
+before = len(os.listdir("/proc/self/fd"))
+for _ in range(20):
+    os.truncate(path, 2000)
+found.append(len(os.listdir("/proc/self/fd")) - before)
+file.close()
+found.append(locked([path]))
+print(*found)
+"""
+OPTIONS = pytest.mark.parametrize("options", [[], ["--isolate"]], ids=str)
+
+
+@OPTIONS
+def test_two_files_of_one_place(lab: Lab, options: list[str]) -> None:
+    """Closing one, once the other was locked without the descriptor of ours that a cut needs."""
+    done = lab.run([sys.executable, "-c", MANY], *options, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"80 0\n", b"")
+
+
+@OPTIONS
+@pytest.mark.parametrize("where", ["inside", "outside"])
+def test_file_cut_by_its_name(lab: Lab, tmp_path: Path, options: list[str], where: str) -> None:
+    """Once it was opened for that, and closed again."""
+    path = (lab.work if where == "inside" else tmp_path) / "readers"
+    path.write_bytes(bytes(8000))
+    done = lab.run([sys.executable, "-c", BY_NAME, path], *options, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"1 1 0 0\n", b"")
