@@ -33,6 +33,17 @@ static long read_zeros(char *to, size_t count)
     return sys_pread(mm_buffer_fd, to, count < MM_BLOCK ? count : MM_BLOCK, 0);
 }
 
+/* Nothing is there in place.  Without the lock that may be since the file was cut, after it was asked how long it is. */
+static __attribute__((noinline)) long nothing_there(const struct mm_pif *p, char *to, size_t count, uint64_t at, int locked)
+{
+    if (count > MM_BLOCK - at % MM_BLOCK)
+        count = MM_BLOCK - at % MM_BLOCK;
+    if (!locked && (!(__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL)
+                    || at + count > __atomic_load_n(&p->size, __ATOMIC_RELAXED)))
+        return -EAGAIN;
+    return read_zeros(to, count);
+}
+
 /* Whether any of these neighbouring buffer blocks, of which bytes are wanted, lies in a frame. */
 static int framed(uint64_t entry, uint64_t bytes)
 {
@@ -70,11 +81,11 @@ static inline long read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, 
             run += MM_BLOCK;
     uint64_t limit = __atomic_load_n(&p->home_limit, __ATOMIC_ACQUIRE);   /* after all entries that were looked at */
     if (at >= limit)
-        return read_zeros(to, MM_BLOCK - inside < count ? MM_BLOCK - inside : count);
+        return nothing_there(p, to, count, at, locked);
     if (run > limit - at)
         run = limit - at;
     long r = sys_pread(fd, to, run < count ? run : count, at);
-    return r == 0 ? read_zeros(to, MM_BLOCK - inside < count ? MM_BLOCK - inside : count) : r;
+    return r == 0 ? nothing_there(p, to, count, at, locked) : r;
 }
 
 long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size)
@@ -361,8 +372,10 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
             mm_make_virtual(p, at + r);
         } else {                   /* invariant 5; the bytes themselves are in the buffer */
             long e = sys(SYS_ftruncate, fd, at + r);
-            if (e < 0)             /* what lies before the old end is written */
+            if (e < 0) {           /* what lies before the old end is written */
+                p->broken_off = 1;
                 return at < size ? (long)(size - at) : e;
+            }
         }
     }
     return r;
