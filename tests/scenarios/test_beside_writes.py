@@ -120,3 +120,19 @@ def test_room_for_a_file_that_one_who_was_killed_has_cut(lab: Lab, stops: Stops,
     assert driver.ask(f"pread {fd} 8192 8192") == "8192 d8f49994"      # zeros
     driver.ask("endtwin 0")
     assert driver.end() == 0
+
+
+def test_write_while_its_description_appends_no_more(lab: Lab, stops: Stops) -> None:
+    """The kernel wrote at its position, over bytes that an index knows."""
+    driver = begun(lab, threads=2)
+    index, before = number(driver.ask("checkpoint")), contents(driver)
+    fd = number(driver.ask("open f w,append"))
+    stops.arm("flags.set")
+    driver.ask(f"begin 0 setappend {fd} 0")
+    stops.wait("flags.set")
+    driver.ask(f"begin 1 write {fd} 4096 5")
+    time.sleep(A_MOMENT)
+    stops.go("flags.set")
+    assert [driver.ask(f"await {n}") for n in (0, 1)] == ["0", "4096"]
+    assert driver.end() == 0
+    assert restored(lab, index) == before

@@ -460,6 +460,8 @@ EXPORT int fcntl(int fd, int command, ...)
         leave();
         return to;
     }
+    if (command == F_SETFL && has_fit(fd))
+        return (int)result(mm_set_flags(fd, (int)(long)argument));
     int r = mm_is_ours(fd) ? fail(-EBADF) : REAL(fcntl)(fd, command, argument);
     if (UNLIKELY(command == F_SETLEASE) && r < 0 && errno == EAGAIN && (slot = pif_of(fd))) {
         mm_hold_calls();               /* the kernel counts our own descriptor of the file among those who have it open */
@@ -467,12 +469,6 @@ EXPORT int fcntl(int fd, int command, ...)
         r = REAL(fcntl)(fd, command, argument);
         mm_let_calls_go();
     }
-    if (r < 0 || !active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
-        return r;
-    if (command == F_SETFL)
-        mm_fit_at(mm_area, mm_fds[fd].fit)->attributes =
-            (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & ~(O_APPEND | O_NONBLOCK | O_DIRECT))
-            | ((int)(long)argument & (O_APPEND | O_NONBLOCK | O_DIRECT));
     return r;
 }
 

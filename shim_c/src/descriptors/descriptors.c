@@ -209,6 +209,25 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     return 0;
 }
 
+/* F_SETFL: with the file's lock, for who writes to it decides by what its description says.  Not in a call. */
+long mm_set_flags(int fd, int flags)
+{
+    const uint32_t ours = O_APPEND | O_NONBLOCK | O_DIRECT;
+    uint32_t slot = pif_of(fd) ? enter_file(fd) : 0;
+    struct mm_pif *p = slot ? mm_pif_at(mm_area, slot) : NULL;
+    struct mm_fit *f = mm_fit_at(mm_area, mm_fds[fd].fit);
+    uint64_t mask = p ? hold(p) : 0;
+    long r = sys(SYS_fcntl, fd, F_SETFL, flags);
+    MM_STOP("flags.set");
+    if (r == 0)
+        f->attributes = (f->attributes & ~ours) | ((uint32_t)flags & ours);
+    if (p) {
+        release(p, mask);
+        leave();
+    }
+    return r;
+}
+
 /* Its number goes: of a job's file this was maybe the last that leads to it, whatever another run has called it since. */
 static __attribute__((noinline)) void name_at_last(int fd, uint32_t slot)
 {
