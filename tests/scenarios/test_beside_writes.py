@@ -136,3 +136,19 @@ def test_write_while_its_description_appends_no_more(lab: Lab, stops: Stops) -> 
     assert [driver.ask(f"await {n}") for n in (0, 1)] == ["0", "4096"]
     assert driver.end() == 0
     assert restored(lab, index) == before
+
+
+def test_read_while_it_is_asked_how_far_the_file_may_reach(lab: Lab, stops: Stops) -> None:
+    """That is asked by seeking, once with the program's own position."""
+    driver = begun(lab, threads=2)
+    fd, far = number(driver.ask("open f rw")), 1 << 41
+    driver.must([f"ftruncate {fd} {far}"])
+    before = driver.ask(f"pread {fd} 4096 0")
+    stops.arm("size.probes")
+    driver.ask(f"begin 0 pwrite {fd} 100 {far} 3")
+    stops.wait("size.probes")
+    assert driver.ask(f"on 1 read {fd} 4096") == before
+    stops.go("size.probes")
+    assert driver.ask("await 0") == "100"
+    driver.must([f"ftruncate {fd} 196608"])
+    assert driver.end() == 0

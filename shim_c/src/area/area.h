@@ -296,8 +296,6 @@ uint64_t mm_limit_begin(void);
 void mm_limit_end(uint64_t mask);
 void mm_limit_after_fork(void);
 long mm_within_limit(uint64_t at, size_t *count);
-int mm_reachable(int fd, uint64_t at);
-long mm_may_reach(int fd, uint64_t at, size_t *count);
 #define MM_MASK_LEFT (~0ull)             /* no mask: SIGKILL is never in one */
 
 /* While a lock is held the program's signal handlers wait: one might want what it guards. */

@@ -1,7 +1,7 @@
-/* fsize_limit.c - how far a file may reach: the process's RLIMIT_FSIZE, and the filesystem's own.
+/* fsize_limit.c - how far a file may reach: the process's RLIMIT_FSIZE.  The filesystem's own limit: engine/file_size.c.
  *
  * The kernel's file size limit is about places in the program's files, not in the buffer: what the engine writes is checked by
- * mm_may_reach and then goes out without the limit, as far as the hard limit lets us.  It is lifted as long as any thread needs
+ * mm_within_limit and then goes out without the limit, as far as the hard limit lets us.  It is lifted as long as any thread needs
  * that (lift.c); meanwhile the engine writes all tracked files and checks for itself (mm_unlimited, wrap_data.c).
  */
 #include "area/area.h"
@@ -72,37 +72,5 @@ long mm_within_limit(uint64_t at, size_t *count)
         return -EFBIG;
     }
     *count = limit - at;
-    return 0;
-}
-
-/* How far a file may reach on its filesystem (s_maxbytes): the highest place that can be sought.  Only asked for places
- * that no ordinary file reaches.  The kernel's position is put back. */
-static uint64_t furthest(int fd)
-{
-    long here = sys_lseek(fd, 0, SEEK_CUR), low = 1l << 31, high = INT64_MAX;
-    while (low < high) {
-        long middle = low + (high - low) / 2 + 1;
-        if (sys_lseek(fd, middle, SEEK_SET) == middle)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    sys_lseek(fd, here, SEEK_SET);
-    return low;
-}
-#define FAR (1ull << 40)
-int mm_reachable(int fd, uint64_t at) { return at < FAR || at <= furthest(fd); }
-
-/* A write starts below the process's limit and the filesystem's, and ends at the lower of them. */
-long mm_may_reach(int fd, uint64_t at, size_t *count)
-{
-    long r = mm_within_limit(at, count);
-    if (r < 0 || at + *count <= FAR)
-        return r;
-    uint64_t last = furthest(fd);
-    if (at >= last)
-        return -EFBIG;
-    if (*count > last - at)
-        *count = last - at;
     return 0;
 }

@@ -63,6 +63,9 @@ static inline uint16_t mm_mark_of(uint64_t at) { return (uint16_t)(at ^ at >> 16
 
 /* file_size.c */
 long mm_size(struct mm_pif *p, int fd);
+/* locked */
+int mm_reachable(uint32_t slot, int fd, uint64_t at);
+long mm_may_reach(uint32_t slot, int fd, uint64_t at, size_t *count);
 void mm_stamp_begins(int fd, int64_t seconds);
 /* locked: the file's time is now */
 static inline void mm_stamp(struct mm_pif *p, int fd)

@@ -6,7 +6,7 @@
  */
 #include "engine/engine.h"
 
-#define FAR (1ul << 40)                /* below it no filesystem's limit is asked for (fsize_limit.c) */
+#define FAR (1ul << 40)                /* below it no filesystem's limit is asked for (file_size.c) */
 #define USERS (1ul << 47)              /* a program's own memory ends there: stacks and what is mapped lie just below */
 
 /* A description that is open for this, and at < 0: whose position is ours. */

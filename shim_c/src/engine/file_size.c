@@ -1,4 +1,4 @@
-/* file_size.c - how long a file is: as the kernel knows it, or as the run does. */
+/* file_size.c - how long a file is, as the kernel knows it or as the run does, and may become. */
 #include "engine/engine.h"
 
 long mm_size(struct mm_pif *p, int fd)
@@ -23,4 +23,43 @@ void mm_stamp_begins(int fd, int64_t seconds)
         now[0].tv_nsec = UTIME_NOW;    /* somebody else's file: who may write to it may set both */
         sys(SYS_utimensat, fd, NULL, now, 0);
     }
+}
+
+#define FAR (1ull << 40)                 /* no ordinary file reaches so far */
+
+/* How far a file may reach on its filesystem (s_maxbytes): the highest place that can be sought, by a position that no thread of
+ * the program reads or writes at. */
+static uint64_t furthest(uint32_t slot, int fd)
+{
+    MM_ASSERT(mm_locked_by_me(&mm_pif_at(mm_area, slot)->lock));
+    int own = mm_own_reader(slot, fd);
+    if (own >= 0)
+        fd = own;
+    long here = sys_lseek(fd, 0, SEEK_CUR), low = 1l << 31, high = INT64_MAX;
+    while (low < high) {
+        long middle = low + (high - low) / 2 + 1;
+        MM_STOP("size.probes");
+        if (sys_lseek(fd, middle, SEEK_SET) == middle)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    sys_lseek(fd, here, SEEK_SET);
+    return low;
+}
+
+int mm_reachable(uint32_t slot, int fd, uint64_t at) { return at < FAR || at <= furthest(slot, fd); }
+
+/* A write starts below the process's limit and the filesystem's, and ends at the lower of them. */
+long mm_may_reach(uint32_t slot, int fd, uint64_t at, size_t *count)
+{
+    long r = mm_within_limit(at, count);
+    if (r < 0 || at + *count <= FAR)
+        return r;
+    uint64_t last = furthest(slot, fd);
+    if (at >= last)
+        return -EFBIG;
+    if (*count > last - at)
+        *count = last - at;
+    return 0;
 }

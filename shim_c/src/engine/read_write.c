@@ -139,7 +139,7 @@ long mm_seek(uint32_t slot, int fd, off_t at, int whence)
     if (base >= 0) {
         if (whence == SEEK_CUR)
             base = f->position;
-        r = __builtin_add_overflow(base, at, &r) || r < 0 || !mm_reachable(fd, r) ? -EINVAL : r;
+        r = __builtin_add_overflow(base, at, &r) || r < 0 || !mm_reachable(slot, fd, r) ? -EINVAL : r;
         if (r >= 0) {
             int held = mm_position_begin(f);
             f->position = r, f->owned = 1;
@@ -419,7 +419,7 @@ long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
     if (r >= 0 && UNLIKELY(direct(fd)))
         r = unaligned(fd, v, n, at);
     if (r == 0 && asked)
-        r = mm_may_reach(fd, at, &asked);
+        r = mm_may_reach(slot, fd, at, &asked);
     if (r == 0 && !append && (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_APPEND))
         r = fd = mm_home_reader(slot, fd);     /* pwrite would append */
     if (UNLIKELY(p->broken_off) && r >= 0 && at + asked > (uint64_t)size)

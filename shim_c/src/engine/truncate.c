@@ -67,7 +67,7 @@ long mm_truncate_held(uint32_t slot, int fd, uint64_t length)
     MM_ASSERT(mm_locked_by_me(&p->lock));
     long size = mm_size(p, fd);
     size_t one = 1;                    /* the last byte of it must be allowed */
-    if (size >= 0 && length > (uint64_t)size && (mm_within_limit(length - 1, &one) < 0 || !mm_reachable(fd, length)))
+    if (size >= 0 && length > (uint64_t)size && (mm_within_limit(length - 1, &one) < 0 || !mm_reachable(slot, fd, length)))
         return -EFBIG;
     return size < 0 ? size : mm_resize_held(slot, fd, length);
 }
