@@ -252,7 +252,9 @@ class Fold:
         self.pifs[inode] = entry
         if known and pif.captured is None and pif.slot not in self.changed_beside:
             self._in_place(pif, inode, process)
-        if new and pif.preexisting:
+        # one that a job's run has not found, and meets again, may be another than what is assumed of it (job/fold.py)
+        again = self.in_job and known and known.mode == GONE and self._note_of(pif)
+        if (new or again) and pif.preexisting:
             size, mtime_ns, old_mode, old_uid, old_gid = self._old(pif)
             self.initial_pifs[inode] = replace(
                 entry, size=size, mtime_ns=mtime_ns, mode=old_mode, uid=old_uid, gid=old_gid, count=0, was_created=0,

@@ -304,7 +304,7 @@ def _renamed(area: Area, cut: Cut, pif: mm_pif, link: bytes) -> bytes:
         path = os.readlink(link)
     except OSError:                        # whoever had it open was killed just now
         return link
-    st = cut.look(path).st
+    st = cut.look(path).st if area.in_scope(path) else None    # else it has left, and no index will know it by that
     if not st or (st.st_dev, st.st_ino) != (pif.dev, pif.ino):
         return link
     area.set_path(pif, path)

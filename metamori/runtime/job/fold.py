@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from operator import itemgetter
@@ -29,6 +30,7 @@ from metamori.store.format.records import (
     UndoEntry,
 )
 from metamori.store.io import commit
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.store import Store
 from metamori.tables.record import replace
 
@@ -74,6 +76,7 @@ class JobFold:
         self._processes = {} if processes is None else processes
         self._lost: set[int] = set()       # for the checkpoints so far
         self._lost_here: set[int] = set()  # for this one too
+        self._links: Counter[int] | None = None    # of files of these numbers that the stores keep, once it is asked
         self._gone: dict[int, Part] = {}   # files that a run has used and not found, and nobody since
 
     # -- numbers ---------------------------------------------------------------------------------
@@ -273,7 +276,8 @@ class JobFold:
                     pifs[inode] = replace(known, filename=path, count=0, size=st.st_size, mode=st.st_mode,
                                           uid=st.st_uid, gid=st.st_gid, mtime_ns=st.st_mtime_ns)
                     return
-        if paths and inode not in pifs:    # its size at the instant is not known; without a name nobody asks
+        # its size at the instant is not known; of one without a name it is asked when it is met (_give_up_changed)
+        if paths and inode not in pifs:
             self._lost_here.add(inode)
             self.said.append(f"{os.fsdecode(part.name)} could not find a file that another run has renamed: "
                              "it is lost for this checkpoint")
@@ -288,8 +292,25 @@ class JobFold:
             if here and pif.was_deleted:
                 pifs[inode] = replace(pif, was_deleted=0, kept=b"")
             elif not here and known and not stat.S_ISDIR(pif.mode):     # who keeps it may have ended
-                pifs[inode] = replace(pif, was_deleted=pif.was_deleted or self.index, kept=pif.kept or known.kept)
+                gone = pif.was_deleted or not self._has_unseen_name(pif)
+                pifs[inode] = replace(pif, was_deleted=self.index if gone else 0, kept=pif.kept or known.kept)
         return names, pifs
+
+    def _has_unseen_name(self, pif: PifEntry) -> bool:
+        """Whether one of which no run knows a name has one besides what the stores keep of it. Who has made a copy has
+        counted its names; of links each run has counted those of others too."""
+        if not pif.kept:
+            return False
+        job, door = self.own or self.store, self.store.door
+        stores = [self.store, *(Store(job.layout.node(name), door) for name in folder.names(job))]
+        found = [st for each in stores if (st := lstat_or_none(door, each.layout.kept(pif.kept)))]
+        if not found or (found[0].st_dev, found[0].st_ino) != (pif.dev, pif.ino):
+            return bool(found)
+        if self._links is None:
+            kept = [each.layout.kept_folder for each in stores if commit.exists(door, each.layout.kept_folder)]
+            each_of = (lstat_or_none(door, os.path.join(one, name)) for one in kept for name in door.listdir(one))
+            self._links = Counter(st.st_ino for st in each_of if st)
+        return found[0].st_nlink > self._links[pif.ino]
 
     def _initial_pifs(self, pifs: dict[int, PifEntry]) -> dict[int, PifEntry]:
         """The first look at a file counts; of one that a run has made there is none."""
@@ -399,12 +420,15 @@ class JobFold:
         self.said.append(f"{name} is lost: one node maps it, and others write it")
 
     def _give_up_changed(self, initial: dict[int, PifEntry]) -> None:
-        """Files that somebody outside had changed before the job's first run came to them."""
+        """Files that somebody outside had changed before the job's first run came to them; or that anybody has, by a
+        name out of the scope, where no run of it could look."""
         noted = {(each.dev, each.ino): (each.size, each.mtime_ns) for each in self.store.head.identities}
         touched = self._touched_by_job(initial)
         for inode, first in initial.items():
             known = self.state.pifs.get(inode)
-            if known is None or inode in touched or stat.S_ISDIR(first.mode):
+            if known is None or stat.S_ISDIR(first.mode):
+                continue
+            if inode in touched and (known.kept or self.state.paths(inode)):
                 continue
             if (first.size, first.mtime_ns) not in ((known.size, known.mtime_ns),
                                                     noted.get((first.dev, first.ino), (known.size, known.mtime_ns))):

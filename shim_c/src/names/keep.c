@@ -97,7 +97,7 @@ void mm_keep_left(uint32_t slot, const char *path)
     SCRATCH(kept);
     struct stat st;
     int held = mm_pif_hold_names(p);
-    if (!p->created && !(p->flags & (MM_KEPT | MM_NAMELESS)) && !(mm_area->head->flags & MM_JOB)) {
+    if (!p->created && !(p->flags & (MM_KEPT | MM_NAMELESS))) {
         mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
         sys(SYS_unlinkat, AT_FDCWD, kept, 0);
         int linked = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0) == 0;
