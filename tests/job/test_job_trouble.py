@@ -205,33 +205,6 @@ def test_two_jobs_with_one_store(lab: Lab) -> None:
     everything_back(lab, seen)
 
 
-def test_any_of_the_runs_asks_for_the_requeue_and_only_one(lab: Lab) -> None:
-    """The one that counts may have ended by the same signal before it could."""
-    folder = lab.folder / "bin"
-    folder.mkdir()
-    (folder / "scontrol").write_text(f"#!/bin/sh\necho $@ >> {lab.folder}/asked\ntest ! -e {lab.folder}/no\n")
-    (folder / "scontrol").chmod(0o755)
-    slurm = {"PATH": f"{folder}:{os.environ['PATH']}", "SLURM_JOB_ID": "4711"}
-    ranks = [Rank(lab, "--requeue", env=slurm) for _ in range(3)]
-    for rank in ranks:
-        rank.ready().do("append", "file", "one")
-    checkpoint(lab, {})
-    one = counter(lab, ranks)
-    others = [rank for rank in ranks if rank is not one]
-    asked = lab.folder / "asked"
-    (lab.folder / "no").touch()
-    for number, rank in enumerate((others[0], others[1], one)):
-        rank.process.send_signal(signal.SIGUSR1)
-        if number < 2:
-            wait_until(lambda count=number + 1: asked.exists() and asked.read_text().count("\n") == count, "it asks")
-        (lab.folder / "no").unlink(missing_ok=True)
-        time.sleep(1)
-    assert asked.read_text() == "requeue 4711\n" * 2  # the first was refused, the last knows that it was done
-    said = end(ranks)
-    assert said.count("was not requeued") == 1, said
-    assert lab.messages()[max(lab.messages())] == "requeued"
-
-
 FIRST_FAILS = """
 import os, sys, time
 from metamori.cli.main import main

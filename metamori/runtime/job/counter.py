@@ -156,7 +156,6 @@ class Counter(threading.Thread):
         super().__init__(name="metamori job", daemon=True)
         self.store, self.identity, self.job_run, self.durable, self.say = store, identity, job_run, durable, say
         self._base = base
-        self._server = Server()
         self._runs: dict[bytes, Run] = {}
         self._tree = Tree()
         self._parts: dict[bytes, Part] = {}
@@ -173,7 +172,19 @@ class Counter(threading.Thread):
         self._round = 0
         self._over = threading.Event()
         self._looked = self._since = self._arranged = time.monotonic()
-        folder.write_counter(store, {"job": identity, "run": job_run, **self._server.reached})
+        self._server = Server()
+        try:
+            folder.write_counter(store, {"job": identity, "run": job_run, **self._server.reached})
+        except BaseException:
+            self._server.close()
+            raise
+
+    def start(self) -> None:
+        try:
+            super().start()
+        except BaseException:
+            self._server.close()
+            raise
 
     def stop(self) -> None:
         """When the checkpoint under way is there, or refused."""
@@ -268,6 +279,8 @@ class Counter(threading.Thread):
             answer = {"what": "taken", "index": index}
         except (MetamoriError, OSError, ValueError, LookupError) as error:
             answer = {"what": "refused", "why": sentence(error) or type(error).__name__}
+        except Exception as error:         # a mistake of ours must not leave the job without one that counts
+            answer = {"what": "refused", "why": f"{type(error).__name__}: {error}"}
         for who, message in self._joining:
             self._join(who, message)
         self._joining.clear()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
-from metamori.errors import MetamoriError, StoreBusy, sentence
+from metamori.errors import MetamoriError, NoStore, StoreBusy, sentence
 from metamori.runtime.area.run_area import NotAtRest
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.job import finish, folder
@@ -40,7 +40,7 @@ class Member(threading.Thread):
         self._client: Client | None = None
         self._lines: Lines | None = None   # that one, and those to other runs
         self._over = threading.Event()
-        self._heard = 0.0
+        self._heard, self._said = 0.0, ""
         self._clock, self._clock_written = Clock(), 0.0
         self._store = Store(path)          # to look whether somebody counts
         self._requeued = os.path.join(self._store.layout.nodes, b"requeued")
@@ -112,7 +112,7 @@ class Member(threading.Thread):
     def run(self) -> None:
         said, began = 0.0, time.monotonic()
         while not self._over.is_set():
-            if self._client is None and not self._reach():
+            if self._client is None and not self._reaches():
                 self._over.wait(0.1)
                 continue
             assert self._client is not None and self._lines is not None
@@ -156,7 +156,25 @@ class Member(threading.Thread):
     def _nobody_answers(self) -> bool:
         """The one that counts has died, or does not speak to us any more."""
         silent = time.monotonic() - self._heard
-        return silent > 3 * _ALIVE_S or (silent > _ALIVE_S + _LOOK_S and not self._store.is_busy())
+        with suppress(OSError):            # the filesystem does not say
+            return silent > 3 * _ALIVE_S or (silent > _ALIVE_S + _LOOK_S and not self._store.is_busy())
+        return False
+
+    def _reaches(self) -> bool:
+        """As `_reach`. What is wrong, a full disk say, may pass: it is said once, and tried again."""
+        try:
+            return self._reach()
+        except NoStore:                    # whoever watches the run says it
+            return False
+        except Exception as error:         # a mistake of ours must not end the checkpoints of all
+            if line := self._lines or self._client:
+                line.close()
+            self._client = self._lines = None
+            text = sentence(error) if isinstance(error, MetamoriError | OSError) else f"{type(error).__name__}: {error}"
+            if text != self._said:
+                self.say(f"the job's checkpoints cannot go on: {text}")
+            self._said = text
+            return False
 
     def _reach(self) -> bool:
         """A line to the one that counts; that may be this one from now on."""
@@ -182,12 +200,15 @@ class Member(threading.Thread):
         store = Store.open(self.path)
         try:
             store.lock()
-            run = finish.job_run(store)
-        except (StoreBusy, FileNotFoundError):
-            store.close()
+            counter = Counter(store, self.identity, finish.job_run(store), self.session.durable, self.say,
+                              self._clock.base)
+            counter.start()
+        except BaseException as error:
+            store.close()                  # else nobody could count while this run lives
+            if not isinstance(error, StoreBusy | FileNotFoundError):
+                raise
             return
-        self.counter = Counter(store, self.identity, run, self.session.durable, self.say, self._clock.base)
-        self.counter.start()
+        self.counter = counter
 
     def _take(self, message: Message) -> None:
         self._hear_time(message)

@@ -65,18 +65,28 @@ class Server:
         public, secret = zmq.curve_keypair()
         client_public, client_secret = zmq.curve_keypair()
         self._guard = ThreadAuthenticator(self._context)
-        self._guard.start()
-        self._guard.configure_curve_callback(domain="*", credentials_provider=_OneKey(client_public))
+        try:
+            self._guard.start()
+            self._guard.configure_curve_callback(domain="*", credentials_provider=_OneKey(client_public))
+            port = self._bind(public, secret)
+        except BaseException:              # it is tried again, as long as the run lives
+            if self._guard.is_alive():
+                self._guard.stop()
+            self._context.destroy(linger=0)
+            raise
+        self.reached: Message = {
+            "boot": boot(), "network": network(), "addresses": addresses(), "port": port, "host": socket.gethostname(),
+            "server": public.decode(), "public": client_public.decode(), "secret": client_secret.decode()}
+
+    def _bind(self, public: bytes, secret: bytes) -> int:
         self.socket: Any = self._context.socket(zmq.ROUTER)
         self.socket.linger = 500
         self.socket.router_mandatory = 0
         self.socket.sndhwm = self.socket.rcvhwm = 0
         self.socket.curve_secretkey, self.socket.curve_publickey = secret, public
         self.socket.curve_server = True
-        port = self.socket.bind_to_random_port("tcp://*")
-        self.reached: Message = {
-            "boot": boot(), "network": network(), "addresses": addresses(), "port": port, "host": socket.gethostname(),
-            "server": public.decode(), "public": client_public.decode(), "secret": client_secret.decode()}
+        port: int = self.socket.bind_to_random_port("tcp://*")
+        return port
 
     def receive(self, wait_s: float) -> tuple[bytes, Message] | None:
         if (parts := _received(self.socket, wait_s)) is None:
