@@ -67,6 +67,28 @@ def test_the_shared_filesystem_is_full(small: Lab) -> None:
     everything_back(small, seen)
 
 
+def test_who_counts_is_killed_while_the_filesystem_is_full(small: Lab) -> None:
+    """Who was next had the job's lock from then on, and could not count: no checkpoint came any more."""
+    seen: dict[int, Tree] = {0: picture(small.work)}
+    ranks = job(small, 3)
+    for number, rank in enumerate(ranks):
+        rank.do("write", "shared", 5000 * number, "first" * 1000)
+    checkpoint(small, seen)
+    first = counter(small, ranks)
+    ranks.remove(first)
+    fill(small.folder)
+    first.kill()
+    filler = fill(small.folder)            # what it had held
+    time.sleep(4)
+    filler.unlink()
+    wait_until(lambda: small.verb("checkpoint", code=None, cwd=small.work).returncode == 0, "a checkpoint, with room")
+    seen[max(entry["index"] for entry in small.log()["checkpoints"])] = picture(small.work)
+    said = end(ranks)
+    assert "the job's checkpoints cannot go on: " in said and "No space left" in said, said
+    assert said.count("the job's checkpoints cannot go on: ") <= len(ranks) and "Traceback" not in said, said
+    everything_back(small, seen)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", ["300k", "3M"])
 def test_the_shared_filesystem_is_slow(tmp_path: Path, compiled: Compile, installed: None, rate: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import threading
 import time
@@ -18,7 +19,9 @@ from metamori.runtime.job.counter import FREEZE_S, READY_S, Counter
 from metamori.runtime.job.lines import Lines
 from metamori.runtime.job.relays import COUNTER, TOLD, Share
 from metamori.runtime.job.wire import Client, Message, NoAnswer
+from metamori.runtime.lifecycle.slurm import PATIENCE_S
 from metamori.store.read.store import Store
+from metamori.store.restore import resume_point
 
 ANSWER_S = 180.0
 HUNG_S = 30.0                              # without any sign; it gives none while it writes the job's record
@@ -55,20 +58,40 @@ class Member(threading.Thread):
         """Of the whole job; its index. MetamoriError."""
         return ask(self.path, message)
 
-    def is_first_to_requeue(self) -> bool:
-        """Of the job's runs: the signal comes to all of them, or to any, and its program may end by it."""
+    def requeue(self, request: Callable[[], None]) -> None:
+        """By one of the job's runs: the signal comes to all of them, or to any, and its program may end by it. While
+        one asks the others wait, and ask themselves if it is refused, or killed meanwhile. As `request` raises."""
         try:
-            os.close(os.open(self._requeued, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except FileExistsError:
-            return False
-        except OSError:
-            return self.counts
-        return True
+            fd = os.open(self._requeued, os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError:                    # twice is better than never
+            return request()
+        try:
+            self._wait_for(fd)
+            if not os.read(fd, 1):
+                request()
+                with suppress(OSError):    # the next one asks too
+                    os.write(fd, b"1")
+        finally:
+            os.close(fd)
 
-    def not_requeued(self) -> None:
-        """Whoever gets the signal next asks."""
-        with suppress(OSError):
-            os.unlink(self._requeued)
+    @staticmethod
+    def _wait_for(fd: int) -> None:
+        """Its lock, as long as whoever has it may be asking."""
+        limit = time.monotonic() + PATIENCE_S
+        while time.monotonic() < limit:
+            try:
+                return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.05)
+            except OSError:                # the filesystem has none
+                return
+
+    def has_checkpoint(self, named: str) -> bool:
+        """To continue the job from; those of its earlier lives count."""
+        with closing(Store.open(self.path)) as store:
+            parent = finish.parent_of(store, finish.job_run(store))
+            return any(resume_point.is_checkpoint(store, index, named=named)
+                       for index in store.history.chain(parent) if index)
 
     def leave(self) -> None:
         """The command has ended: what it did is recorded by its own run, and then the job's."""

@@ -41,9 +41,9 @@ if TYPE_CHECKING:                          # most runs need none of these
 
         def checkpoint(self, message: str) -> int: ...
 
-        def is_first_to_requeue(self) -> bool: ...
+        def requeue(self, request: Callable[[], None]) -> None: ...
 
-        def not_requeued(self) -> None: ...
+        def has_checkpoint(self, named: str) -> bool: ...
 
         def leave(self) -> None: ...
 else:
@@ -224,17 +224,18 @@ class Live:
         try:
             if not (taken and self.config.resume_at == "*") and not self._has_checkpoint():
                 raise MetamoriError("the job is not requeued: there is no checkpoint to continue from")
-            if not self.job or self.job.is_first_to_requeue():
-                slurm.requeue(slurm.job())
-            self._requeued = True
-        except MetamoriError as error:
+            number = slurm.job()
             if self.job:
-                self.job.not_requeued()
-            child_loop.say(str(error))
+                self.job.requeue(lambda: slurm.requeue(number))
+            else:
+                slurm.requeue(number)
+            self._requeued = True
+        except (MetamoriError, OSError) as error:
+            child_loop.say(sentence(error))
 
     def _has_checkpoint(self) -> bool:
-        if self.job:                       # its own indexes are the job's
-            return any(index for index in self.session.store.indexes)
+        if self.job:
+            return self.job.has_checkpoint(self.config.resume_at)
         store, parent = self.session.store, self.session.area.head.parent
         return any(resume_point.is_checkpoint(store, index, self.config.memory, self.config.resume_at)
                    for index in store.history.chain(parent) if index)
