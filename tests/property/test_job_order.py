@@ -202,7 +202,22 @@ def test_lines_that_are_torn_are_none(tmp_path: Path, monkeypatch: pytest.Monkey
             data += line
     commit.write_file(store.door, store.layout.order, data[:len(data) // 2 + 5], durable=False)
     first = reader.lines(set(stand))
+    assert reader.lines(set(stand)) == first   # the checkpoint has failed, and is tried again
+    reader.folded()
     commit.write_file(store.door, store.layout.order, data, durable=False)
     assert reader.lines(set(stand) - first.keys()) == {key: stand[key] for key in stand.keys() - first.keys()}
     assert first == {key: stand[key] for key in first} and 100 < len(first) < len(stand) - 100
     assert Order(store).lines({(7, 1), (8, 1)}).keys() <= {(7, 1)}
+
+
+def test_lines_of_checkpoints_that_are_there_are_not_read_again(tmp_path: Path) -> None:
+    store = Store.create_or_open(str(tmp_path / "store"))
+    os.mkdir(store.layout.nodes)
+    reader, line = Order(store), b""
+    for stamp in range(1, 4):
+        said = order.ORDER.pack(0x7264726f, 0, 7, stamp)
+        line += order.ORDER.pack(0x7264726f, order.zlib.crc32(said[8:]), 7, stamp)
+        commit.write_file(store.door, store.layout.order, line, durable=False)
+        assert reader.lines({(7, stamp)}) == {(7, stamp): (stamp - 1) * order.ORDER.size}
+        reader.folded()
+    assert reader.lines({(7, 1), (7, 3)}) == {(7, 3): 2 * order.ORDER.size}

@@ -469,6 +469,7 @@ class Counter(threading.Thread):
                                self.durable):
             self.say(text)
         index = fold.commit(message, reason, self.durable, now)
+        self._order.folded()
         for part in parts:
             part.stamps.forget_written()
         for text in fold.said:

@@ -102,7 +102,7 @@ class Order:
     """The lines, read on as they grow."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self._read = store, 0
+        self._store, self._read, self._next = store, 0, 0
 
     def lines(self, wanted: set[Key]) -> dict[Key, int]:
         """Where they stand. All of one checkpoint's lines come before those of the next one's."""
@@ -113,8 +113,12 @@ class Order:
                 if key in found:
                     twice.add(key)
                 found[key] = at
-        self._read = max(found.values(), default=self._read)
+        self._next = max(found.values(), default=self._read)
         return {key: at for key, at in found.items() if key not in twice}
+
+    def folded(self) -> None:
+        """The checkpoint is there. One that failed is tried again, and wants the same lines."""
+        self._read = max(self._read, self._next)
 
     def _since(self, start: int) -> Iterator[tuple[int, Key]]:
         """Each whole line from this place on. One that was not written to its end may stand before another."""
