@@ -36,6 +36,7 @@ from metamori.store.read.store import Store
 _LINE = struct.Struct("<BxxxI QQ")
 _PREIMAGE, _NAME, _WRITTEN, _INDEX, _PLACE = 1, 2, 3, 4, 5
 _MOST = (1 << 32) - 1
+_PIECE = _LINE.size << 16
 CHECK = 0x6d6a6f62
 
 
@@ -163,51 +164,71 @@ def hashed(path: bytes) -> int:
 
 
 class Stamps:
-    """What has been noted; read on as it grows."""
+    """What has been noted, but for what was forgotten; read on as it grows."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._read = store, 0
-        self.preimages: dict[int, int] = {}
-        self.places: dict[int, int] = {}
         self._index = 0
+        self._preimages: dict[int, tuple[int, int]] = {}       # the index that noted it, and when
         self._names: dict[int, list[tuple[int, int]]] = {}     # each index that noted it, and when, in order
-        self._written: list[tuple[int, int, int, int]] = []    # place, blocks, from where, to where
+        self._written: list[tuple[int, int, int, int, int]] = []       # place, blocks, from where, to where, index
+        self.places: dict[int, int] = {}
 
     def refresh(self) -> None:
-        try:
-            data = commit.read_file(self._store.door, self._store.layout.stamps)
-        except FileNotFoundError:
-            return
-        end = len(data) // _LINE.size * _LINE.size
-        for kind, check, key, stamp in _LINE.iter_unpack(data[self._read:end]):
+        for kind, check, key, stamp in self._more():
             if check != CHECK:
                 continue
             if kind == _PREIMAGE:
-                self.preimages.setdefault(key, stamp)
+                self._preimages.setdefault(key, (self._index, stamp))
             elif kind == _WRITTEN:
-                self._written.append((key, stamp & _MOST, stamp >> 48, stamp >> 32 & 0xffff))
+                self._written.append((key, stamp & _MOST, stamp >> 48, stamp >> 32 & 0xffff, self._index))
             elif kind == _INDEX:
                 self._index = key
             elif kind == _PLACE:
                 self.places[key] = stamp
             else:
                 self._names.setdefault(key, []).append((self._index, stamp))
-        self._read = end
         self._written.sort()
+
+    def _more(self) -> Iterator[tuple[int, int, int, int]]:
+        """The whole lines that were not read yet."""
+        door = self._store.door
+        try:
+            fd = door.open(self._store.layout.stamps, os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        try:
+            data = b""
+            while more := door.pread(fd, _PIECE, self._read + len(data)):
+                data += more
+                whole = len(data) // _LINE.size * _LINE.size
+                yield from _LINE.iter_unpack(data[:whole])
+                data, self._read = data[whole:], self._read + whole
+        finally:
+            door.close(fd)
+
+    def preimage(self, place: int) -> int | None:
+        """When what lies there in the buffer was saved."""
+        return self._preimages.get(place, (0, None))[1]
 
     def first_named(self, path: bytes, since: int) -> int | None:
         """When the run first noted a name after that index."""
         return next((stamp for index, stamp in self._names.get(hashed(path), ()) if index > since), None)
 
-    def forget_written(self) -> None:
-        """All that was read is in a checkpoint of the job."""
-        self._written.clear()
+    def forget(self, upto: int) -> None:
+        """All that was noted up to that index is in a checkpoint of the job."""
+        self._written = [each for each in self._written if each[-1] > upto]
+        self._preimages = {place: each for place, each in self._preimages.items() if each[0] > upto}
+        self.places = {index: place for index, place in self.places.items() if index > upto}
+        left = {key: [each for each in noted if each[0] > upto] for key, noted in self._names.items()}
+        self._names = {key: noted for key, noted in left.items() if noted}
 
     def written(self, start: int, end: int) -> list[tuple[int, int]]:
         """Which of these bytes of the buffer are of bytes that the run wrote over, or may have."""
         found: list[tuple[int, int]] = []
         at = start
-        for place, count, first, behind in self._written[max(0, bisect(self._written, (start // BLOCK, _MOST)) - 1):]:
+        after = bisect(self._written, (start // BLOCK, _MOST))
+        for place, count, first, behind, _ in self._written[max(0, after - 1):]:
             if place * BLOCK >= end:
                 break
             low, stop = max(place, start // BLOCK) * BLOCK, min((place + count) * BLOCK, end)

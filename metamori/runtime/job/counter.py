@@ -471,7 +471,7 @@ class Counter(threading.Thread):
         index = fold.commit(message, reason, self.durable, now)
         self._order.folded()
         for part in parts:
-            part.stamps.forget_written()
+            part.stamps.forget(part.upto)
         for text in fold.said:
             self.say(text)
         return index

@@ -63,10 +63,9 @@ class Said:
         self.moved = [each for index in range(part.since + 1, part.upto + 1) for each in moved(part.store, index)
                       if part.place.is_own(each[0]) == own]
         self.undos: list[tuple[int | None, UndoEntry]] = []        # with its stamp
-        for undo in part.store.undos:
-            if part.since <= undo.after_index < part.upto:
-                self.undos += [(part.stamps.preimages.get(entry.buffer_start), each)
-                               for entry in undo.entries if entry.inode in known for each in self._own(entry)]
+        for undo in part.store.undo_log.between(part.since, part.upto):
+            self.undos += [(part.stamps.preimage(entry.buffer_start), each)
+                           for entry in undo.entries if entry.inode in known for each in self._own(entry)]
         self._lines: dict[tuple[int, int], int] = {}
 
     def _leave_out(self, own: bool) -> set[int]:

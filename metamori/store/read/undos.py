@@ -68,6 +68,11 @@ class UndoLog:
         self._load()
         return [self._record(key) for key in sorted(self._known)]
 
+    def between(self, low: int, high: int) -> list[Undo]:
+        """The records with an after_index from `low` on and below `high`."""
+        self._load()
+        return [self._record(key) for key in sorted(key for key in self._known if low <= key[0] < high)]
+
     def names(self) -> list[tuple[int, int]]:
         """(after_index, seq) of every record that is there, readable or not."""
         self._load()
