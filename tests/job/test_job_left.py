@@ -147,3 +147,17 @@ def test_changed_and_moved_out_on_a_disk_of_its_own(disks: Disks, leaves: Leaves
     disks.do(disks.net[1], "restore", taken - 1)
     assert (own / "other").read_bytes() == (own / "used").read_bytes() == DATA
     disks.do(disks.net[1], "verify", code=done.returncode)
+
+
+def test_a_file_that_one_has_open_and_another_has_moved_out_is_open_once(lab: Lab) -> None:
+    """Its descriptors were counted twice."""
+    (lab.folder / "out").mkdir()
+    for name in "ab":
+        (lab.work / name).write_bytes(DATA)
+    ranks = [Rank(lab).ready() for _ in range(2)]
+    for number, name in enumerate("ab"):   # whoever comes first in the record
+        ranks[number].do("write", name, 0, "open")
+        ranks[1 - number].do("rename", name, f"../out/{name}")
+    lab.verb("checkpoint", cwd=lab.work)
+    assert end(ranks) == ""
+    assert [pif["count"] for pif in files(lab, 1)] == [1, 1]

@@ -221,7 +221,7 @@ class JobFold:
                 new = replace(other, was_created=new.was_created)
             elif other and other.kept and not new.kept:    # by another name it may have been written since
                 new = replace(new, kept=other.kept, was_deleted=other.was_deleted)
-            found[inode] = replace(new, count=new.count + (other.count if other else 0))
+            found[inode] = replace(new, count=pif.count + (other.count if other else 0))
         return found
 
     def _mapped_after(self) -> folder.Mapped:
