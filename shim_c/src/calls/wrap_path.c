@@ -76,6 +76,8 @@ static int inside_folder(const char *path, const char *folder) { return strcmp(p
 static int is_way(long looked, const struct statx *st) { return looked == 0 && (S_ISDIR(st->stx_mode) || S_ISLNK(st->stx_mode)); }
 
 static uint64_t dev_of(const struct statx *st) { return sys_dev(st->stx_dev_major, st->stx_dev_minor); }
+static int is_folder(const struct statx *st) { return st && S_ISDIR(st->stx_mode); }
+
 
 static int one_file(const struct statx *a, const struct statx *b) { return dev_of(a) == dev_of(b) && a->stx_ino == b->stx_ino; }
 
@@ -107,35 +109,39 @@ static int leaves_scope(const struct moving *m)
     return (m->from_in && !m->to_in) || (m->to_in && !m->from_in && m->flags & RENAME_EXCHANGE && m->b);
 }
 
-/* Before what leaves is linked into the store, which moves its ctime: would the kernel refuse?  0 or -errno. */
-static long let_leave(const struct moving *m)
+/* Before what is in a folder, or leaves the scope, is noted and saved, which takes room and moves ctimes: would the kernel refuse?
+ * 0 or -errno. */
+static long is_refused(const struct moving *m)
 {
     if (of_two_mounts(m))
         return -EXDEV;
-    long e = mm_may_go(m->old);
-    if (e == 0)
-        e = mm_may_go(m->new);
-    return e < 0 ? e : mm_leave_scope(m->from_in ? m->old : m->new);
+    if (!m->files)
+        return 0;                      /* a slash or a dot at its end, which the kernel looks at first */
+    if (m->b ? m->flags & RENAME_NOREPLACE : m->flags & RENAME_EXCHANGE)
+        return m->b ? -EEXIST : -ENOENT;
+    return mm_may_go(m->old) ?: mm_may_go(m->new);
 }
 
 /* What leaves the scope has been seen to, what the call replaces is kept, and folders that get other paths take along what is in
  * them.  old and new are held. */
 static long before_move(const struct moving *m, struct mm_doomed *doomed)
 {
-    if (!m->flags && m->a && m->b && dev_of(m->a) != dev_of(m->b) && of_two_mounts(m))
-        return -EXDEV;                 /* no copy is made of what stays */
     int exchanged = (m->flags & RENAME_EXCHANGE) != 0, same = m->a && m->b && one_file(m->a, m->b);
-    long e = m->from_in ? mm_touch_looked(m->old, m->here, &m->at_old) : 0;
+    int goes = is_folder(m->a) && !same, comes = m->a && exchanged && is_folder(m->b) && !same, leaves = leaves_scope(m);
+    int copied = !m->flags && m->a && m->b && dev_of(m->a) != dev_of(m->b);        /* if it were kept: on one mount it is not */
+    long e = goes || comes || leaves ? is_refused(m) : copied && of_two_mounts(m) ? -EXDEV : 0;
+    if (e == 0 && m->from_in)
+        e = mm_touch_looked(m->old, m->here, &m->at_old);
     if (e == 0 && m->to_in)
         e = mm_touch_looked(m->new, m->there, &m->at_new);
     if (e == 0 && m->to_in && m->a && !m->b)
         e = mm_room_for_name(m->new);
-    if (e == 0 && m->a && S_ISDIR(m->a->stx_mode))
+    if (e == 0 && goes)
         e = mm_folder_moves(m->old, m->new);
-    if (e == 0 && exchanged && m->b && S_ISDIR(m->b->stx_mode))
+    if (e == 0 && comes)
         e = mm_folder_moves(m->new, m->old);
-    if (e == 0 && leaves_scope(m))
-        e = let_leave(m);
+    if (e == 0 && leaves)
+        e = mm_leave_scope(m->from_in ? m->old : m->new);
     if (e == 0 && m->to_in && !(m->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && m->a && m->b && !same
         && !S_ISDIR(m->a->stx_mode) && m->files) {     /* the kernel refuses the others: the file's ctime stays */
         e = mm_keep(m->new, m->there, &m->at_new, m->old, doomed);
@@ -166,7 +172,7 @@ static void after_move(const struct moving *m)
     moved_to(m->new, m->a, m->to_in, m->from_in);
     if (exchanged)
         moved_to(m->old, m->b, m->from_in, m->to_in);
-    if ((m->a && S_ISDIR(m->a->stx_mode)) || (exchanged && m->b && S_ISDIR(m->b->stx_mode)))
+    if (is_folder(m->a) || (exchanged && is_folder(m->b)))
         mm_folder_moved(m->old, m->new, exchanged);
 }
 

@@ -1,0 +1,77 @@
+"""Renames that the kernel refuses, and those that nobody could follow: nothing is saved for them, and nothing lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+from lab import Lab, difference, picture
+
+ELSEWHERE = "/dev/shm"
+MIB = 1 << 20
+CALLS = """
+import ctypes, errno, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+
+def rename(old, new, flags):
+    r = libc.renameat2(-100, os.fsencode(old), -100, os.fsencode(new), flags)
+    return errno.errorcode[ctypes.get_errno()] if r else "done"
+"""
+FOLDER = CALLS + """
+before = [os.lstat(name).st_ctime_ns for name in ("data/one", "data/two")]
+for old, new, flags in eval(sys.argv[1]):
+    print(rename(old, new, flags))
+print([os.lstat(name).st_ctime_ns for name in ("data/one", "data/two")] == before)
+"""
+
+
+@pytest.fixture
+def other() -> Iterator[str]:
+    """A folder on another filesystem."""
+    with tempfile.TemporaryDirectory(dir=ELSEWHERE) as folder:
+        yield folder
+
+
+def test_a_folder_that_stays_is_not_saved(lab: Lab, native_lab: Lab, other: str) -> None:
+    """All its files were, as if they had left the scope: with a full store the program got ENOSPC, and mv gave up."""
+    if os.stat(other).st_dev == lab.work.stat().st_dev:
+        pytest.skip("both are on one filesystem")
+    said = []
+    for each in (native_lab, lab):
+        each.env.pop("METAMORI_TRACK", None)
+        (each.work / "data").mkdir()
+        (each.work / "there").mkdir()
+        (each.folder / "out" / "there" / "some").mkdir(parents=True)
+        (each.work / "data" / "one").write_bytes(b"1" * MIB)
+        (each.work / "data" / "two").write_bytes(b"2" * MIB)
+        (each.work / "other").hardlink_to(each.work / "data" / "two")
+        before = picture(each.work)
+        out = each.folder / "out"
+        calls = [("data", f"{other}/data", 0), ("data", f"{other}/data", 1), (f"{other}/.", "data", 2),
+                 ("data", other, 2), ("data", f"{out}/there", 1), ("data", f"{out}/none", 2),
+                 ("data", "there", 1), ("data", "none", 2), ("data", "data", 0), ("data", "data", 2)]
+        done = each.run([sys.executable, "-c", FOLDER, repr(calls)], native=each is native_lab)
+        assert (done.returncode, done.stderr) == (0, b"")
+        said.append(done.stdout.decode().split())
+        assert not difference(picture(each.work), before)
+    assert said[1] == said[0] and said[0][-1] == "True", said
+    assert said[0][:2] == ["EXDEV", "EXDEV"]
+    saved = sum(path.stat().st_blocks * 512 for path in (lab.store / "buffer").iterdir())
+    assert saved < MIB / 2
+
+
+def test_a_folder_that_may_go_leaves(lab: Lab) -> None:
+    """With a slash at its end, too."""
+    lab.env.pop("METAMORI_TRACK", None)
+    (lab.work / "data").mkdir()
+    (lab.work / "data" / "one").write_bytes(b"1" * 9000)
+    before = picture(lab.work)
+    (lab.folder / "out").mkdir()
+    program = CALLS + "print(rename('data/', '../out/data/', 0))"
+    assert lab.run([sys.executable, "-c", program]).stdout == b"done\n"
+    assert not picture(lab.work)
+    lab.restore(0)
+    assert not difference(picture(lab.work), before)
