@@ -113,3 +113,44 @@ def test_a_descriptor_gives_a_name_while_the_last_one_goes(lab: Lab, stops: Stop
     assert (lab.work / "g").exists() == (named == "0")
     if named == "0":
         assert (lab.work / "g").stat().st_size == 5000
+
+
+def beside(lab: Lab, stops: Stops, point: str, call: str, others: list[str]) -> list[str]:
+    """What calls answered: the first is held at a point, while others, which may have to wait, begin one by one."""
+    driver = lab.start()
+    driver.must([f"thread {i}" for i in range(len(others) + 1)])
+    stops.arm(point)
+    driver.ask(f"begin 0 {call}")
+    stops.wait(point)
+    for i, other in enumerate(others):
+        driver.ask(f"begin {i + 1} {other}")
+        time.sleep(0.3)                # it has come by, or waits: nothing tells
+    stops.go(point)
+    answers = [driver.ask(f"await {i}") for i in range(len(others) + 1)]
+    assert driver.end() == 0
+    return answers
+
+
+@pytest.mark.parametrize("others", [["rename ../out/new ../out/way"], ["exchange ../out/two ../out/one"],
+                                    ["unlink ../out/way", "symlink ../work/t ../out/way"],
+                                    ["rename ../out/folder/new ../out/way"]])
+@pytest.mark.parametrize(("call", "point"), [("unlink {}/f", "unlink.kept"), ("rename {}/f {}/g", "rename.kept"),
+                                             ("mkdir {}/h", "noted.begun")])
+def test_a_link_out_of_the_scope_leads_elsewhere(lab: Lab, stops: Stops, call: str, point: str,
+                                                 others: list[str]) -> None:
+    """By a folder or a link that nobody tracks: what the call changed in the other folder was in no index."""
+    lab.env.pop("METAMORI_TRACK", None)
+    out = lab.folder / "out"
+    for folder in (out / "folder", out / "one", out / "two", lab.work / "s", lab.work / "t"):
+        folder.mkdir(parents=True)
+    for folder in ("s", "t"):
+        (lab.work / folder / "f").write_text(folder * 5000)
+    for path, target in (("way", "s"), ("new", "t"), ("folder/new", "t"), ("one/way", "s"), ("two/way", "t")):
+        (out / path).symlink_to(lab.work / target)
+    before = picture(lab.work)
+    way = "../out/one/way" if "exchange" in others[0] else "../out/way"
+    answers = beside(lab, stops, point, call.format(way, way), others)
+    assert not [answer for answer in answers if answer.startswith("-1")]
+    lab.verb("verify")
+    lab.restore(0)
+    assert not difference(picture(lab.work), before)

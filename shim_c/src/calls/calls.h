@@ -51,6 +51,8 @@ struct way {
 };
 int mm_begin_way(struct way *way, int dir, const char *path, char *name, int other_dir, const char *other_path, char *other);
 void mm_end_way(struct way *way);
+int mm_outer_place(int dir, const char *path);
+int mm_outer_way(int dir, const char *path);
 
 /* A call that gives one name, or changes what stands there. */
 struct noted {

@@ -1,7 +1,10 @@
 /* held_names.c - the names that a call gives, takes or changes: looked up, held, noted. */
 #include "calls/calls.h"
 
+#include <sys/vfs.h>
+
 #define PATH_ROOM 4096
+#define OF_A_PROGRAM 0x65735546    /* FUSE_SUPER_MAGIC, which older headers do not have */
 
 void mm_end_way(struct way *way)
 {
@@ -75,7 +78,28 @@ int mm_begin_way(struct way *way, int dir, const char *path, char *name, int oth
     }
 }
 
-/* The same where the call follows a link that stands there.  Once the name is held it is looked at: a link may have come to it
+/* Is it a name that is not tracked, and of which what leads through it may be?  A link that comes or goes there changes where
+ * tracked names lead.  Not on a filesystem that a program serves: it may be one of the run, whose calls would wait for this one. */
+int mm_outer_place(int dir, const char *path)
+{
+    SCRATCH(name);
+    struct statfs fs;
+    if (!following() || mm_canonical(dir, path, name, PATH_ROOM) != 0 || mm_tracked(name))
+        return 0;
+    char *slash = strrchr(name, '/');
+    slash[slash == name] = 0;
+    return sys(SYS_statfs, name, &fs) == 0 && fs.f_type != OF_A_PROGRAM;
+}
+
+/* The same of one at which a link or a folder stands. */
+int mm_outer_way(int dir, const char *path)
+{
+    struct stat st;
+    return following() && sys(SYS_newfstatat, dir, path, &st, AT_SYMLINK_NOFOLLOW) == 0
+        && (S_ISLNK(st.st_mode) || S_ISDIR(st.st_mode)) && mm_outer_place(dir, path);
+}
+
+/* As mm_begin_way, where the call follows a link that stands there.  Once the name is held it is looked at: a link may have come to it
  * until then, which nobody but its maker held.  st, *looked: of what stands there. */
 static long begin_followed(struct noted *n, int dir, const char *path, long *looked, struct statx *st)
 {
@@ -99,7 +123,7 @@ int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how)
     n->ino = 0;
     n->name = mm_scratch_take();
     long e = follows ? begin_followed(n, dir, path, &looked, &st) : mm_begin_way(&n->way, dir, path, n->name, 0, NULL, NULL);
-    if (e == 0 && how == MM_ALL_HELD && n->name[0] && !n->way.all) {
+    if (e == 0 && how == MM_ALL_HELD && !n->way.all && (n->name[0] || mm_outer_place(dir, path))) {
         mm_end_way(&n->way);
         n->way.again = 1;
         e = mm_begin_way(&n->way, dir, path, n->name, 0, NULL, NULL);

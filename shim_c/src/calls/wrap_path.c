@@ -22,7 +22,7 @@ static int remove_name(int dir, const char *path, int flags)
         if (mm_begin_noted(&n, dir, path, MM_THE_NAME))
             return -1;
         int r = REAL(unlinkat)(dir, path, flags);
-        if (r == 0 && n.way.entered)
+        if (r == 0 && following())
             mm_way_changed();          /* a link may come to where it was: symlinkat */
         return mm_end_noted(&n, r);
     }
@@ -35,6 +35,8 @@ static int remove_name(int dir, const char *path, int flags)
             e = mm_touch_looked(name, looked, &st);
             if (e == 0)
                 e = mm_keep(name, looked, &st, NULL, &doomed);
+        } else if (e == 0 && mm_outer_way(dir, path)) {
+            doomed.mode = S_IFLNK;
         }
         if (e < 0) {
             mm_end_way(&way);
@@ -191,7 +193,7 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     struct moving moving = { .old = old, .new = new, .flags = flags, .files = mm_names_a_file(from) && mm_names_a_file(to) };
     long e;
     int leads, followed;
-    for (;;) {
+    for (;; mm_end_way(&way), way.again = 1) {
         e = mm_begin_way(&way, from_dir, from, old, to_dir, to, new);
         if (e < 0)
             return fail(e);
@@ -200,15 +202,14 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
         e = mm_resource_error((int)told) ? told : 0;
         /* the kernel refuses to put a folder into itself, or in place of one that it is in: the root, say, whose names are many */
         followed = followed && told == 0 && !inside_folder(old, new) && !inside_folder(new, old);
-        if (!followed)
-            break;
-        moving.here = mm_look_at(old, &moving.at_old);
-        moving.there = mm_look_at(new, &moving.at_new);
-        leads = is_way(moving.here, &moving.at_old) || is_way(moving.there, &moving.at_new);
+        if (followed) {
+            moving.here = mm_look_at(old, &moving.at_old);
+            moving.there = mm_look_at(new, &moving.at_new);
+        }
+        leads = followed ? is_way(moving.here, &moving.at_old) || is_way(moving.there, &moving.at_new)
+              : told == 0 && (mm_outer_way(from_dir, from) || mm_outer_way(to_dir, to));
         if (!leads || way.all)
             break;
-        mm_end_way(&way);
-        way.again = 1;
     }
     struct mm_doomed doomed = { 0 };
     if (followed && mm_resource_error((int)moving.here))
@@ -228,8 +229,6 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     if (followed && r == 0) {
         mm_gone(&doomed);
         after_move(&moving);
-        if (leads)
-            mm_way_changed();
     } else {
         mm_spared(&doomed);
     }
@@ -243,6 +242,8 @@ EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
 {
     return move(from_dir, from, to_dir, to, 0);
 }
+    if (leads && r == 0)
+        mm_way_changed();
 EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     const unsigned alone = RENAME_NOREPLACE | RENAME_WHITEOUT;
@@ -438,43 +439,6 @@ EXPORT int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t
 }
 EXPORT int mkfifoat(int dir, const char *path, mode_t mode) { return mknodat(dir, path, mode | S_IFIFO, 0); }
 EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path, mode | S_IFIFO, 0); }
-
-/* Threads are in one folder: from another one a name that one of them has just looked up is another file's.  So no name is held
- * meanwhile, and who looked one up before looks again. */
-static int begin_moving(struct mm_names *names)
-{
-    if (!active() || (*mm_single_threaded && !mm_cloned) || mm_in_vfork)
-        return 0;
-    enter();
-    mm_hold_all_names(names);
-    return 1;
-}
-
-static int end_moving(struct mm_names *names, int begun, int r)
-{
-    int saved = errno;
-    if (begun) {
-        mm_way_changed();
-        mm_let_names_go(names);
-        leave();
-    }
-    errno = saved;
-    return r;
-}
-
-EXPORT int chdir(const char *path)
-{
-    struct mm_names names;
-    int begun = begin_moving(&names);
-    return end_moving(&names, begun, REAL(chdir)(path));
-}
-EXPORT int fchdir(int fd)
-{
-    fd = mm_theirs(fd);
-    struct mm_names names;
-    int begun = begin_moving(&names);
-    return end_moving(&names, begun, REAL(fchdir)(fd));
-}
 
 /* A socket of the file system gets a name like any other; a zero byte ends it only where there is room (unix(7)). */
 EXPORT int bind(int socket, __CONST_SOCKADDR_ARG address, socklen_t length)

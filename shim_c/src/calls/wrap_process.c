@@ -1,4 +1,4 @@
-/* wrap_process.c - beginnings and ends of processes and threads; timers that start threads. */
+/* wrap_process.c - beginnings and ends of processes and threads, and the folder that they are in; timers that start threads. */
 #include "calls/calls.h"
 #include "memory/image_engine.h"
 
@@ -134,6 +134,43 @@ EXPORT int chroot(const char *path)
     if (r == 0)
         mm_elsewhere = 1;
     return r;
+}
+
+/* Threads are in one folder: from another one a name that one of them has just looked up is another file's.  So no name is held
+ * meanwhile, and who looked one up before looks again. */
+static int begin_moving(struct mm_names *names)
+{
+    if (!active() || (*mm_single_threaded && !mm_cloned) || mm_in_vfork)
+        return 0;
+    enter();
+    mm_hold_all_names(names);
+    return 1;
+}
+
+static int end_moving(struct mm_names *names, int begun, int r)
+{
+    int saved = errno;
+    if (begun) {
+        mm_way_changed();
+        mm_let_names_go(names);
+        leave();
+    }
+    errno = saved;
+    return r;
+}
+
+EXPORT int chdir(const char *path)
+{
+    struct mm_names names;
+    int begun = begin_moving(&names);
+    return end_moving(&names, begun, REAL(chdir)(path));
+}
+EXPORT int fchdir(int fd)
+{
+    fd = mm_theirs(fd);
+    struct mm_names names;
+    int begun = begin_moving(&names);
+    return end_moving(&names, begun, REAL(fchdir)(fd));
 }
 
 /* It comes back in a child, whose standard descriptors are /dev/null by then. */
