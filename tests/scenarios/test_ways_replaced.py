@@ -154,3 +154,14 @@ def test_a_link_out_of_the_scope_leads_elsewhere(lab: Lab, stops: Stops, call: s
     lab.verb("verify")
     lab.restore(0)
     assert not difference(picture(lab.work), before)
+
+
+def test_a_link_gets_the_name_of_a_folder(lab: Lab, stops: Stops) -> None:
+    """As a further name of a link: what was made there, which is elsewhere, was in no index."""
+    for folder in ("d", "e"):
+        (lab.work / folder).mkdir()
+    (lab.work / "l").symlink_to("e")
+    before = picture(lab.work)
+    beside(lab, stops, "noted.begun", "mkdir d/g", ["rmdir d", "link l d"])
+    lab.restore(0)
+    assert not difference(picture(lab.work), before)

@@ -341,23 +341,33 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
     struct linked l = { 0 };
     if (flags & ~(AT_EMPTY_PATH | AT_SYMLINK_FOLLOW))
         return REAL(linkat)(from_dir, from, to_dir, to, flags);        /* which refuses them before it looks at the paths */
-    int by_descriptor = flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) && following();
+    int by_name = !flags, by_descriptor = !by_name && following();
     if (by_descriptor)
+static int is_link(int dir, const char *path)
+{
+    struct stat st;
+    return following() && sys(SYS_newfstatat, dir, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+}
+
         enter();
     way.again = by_descriptor;         /* none of its names is known, which others may be taking: nobody takes one meanwhile */
-    long e = mm_begin_way(&way, to_dir, to, name, from_dir, flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) ? NULL : from,
-                       flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW) ? NULL : old);
-    if (flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW))
+    long e;
+    while ((e = mm_begin_way(&way, to_dir, to, name, from_dir, by_name ? from : NULL, by_name ? old : NULL)) == 0
+           && by_name && !way.all && is_link(from_dir, from) && (name[0] || mm_outer_place(to_dir, to))) {
+        mm_end_way(&way);
+        way.again = 1;                 /* as a symlinkat */
+    }
+    if (!by_name)
         old[0] = 0;
     if (e == 0 && (flags & AT_SYMLINK_FOLLOW) && name[0]
         && (mm_canonical_follow(from_dir, from, old, PATH_ROOM) != 0 || !mm_tracked(old)))
         old[0] = 0;
     /* the old name too: by it the file is found when the new one goes */
     if (e == 0 && old[0] && way.entered)
-        mm_touch(old);
+        e = mm_touch(old);
     if (e == 0 && name[0])
         e = mm_touch_new(name);
-    if (e == -EACCES || e == -ENOSPC)  /* of the new name; the kernel looks at the old one first */
+    if (e == -EACCES || e == -ENOSPC)  /* the kernel looks at the old name first */
         e = unreached(from_dir, from, flags, e);
     l.p = e == 0 && by_descriptor ? hold_linked(from_dir, from, flags, &l) : NULL;
     if (l.p && unlinked(l.p)) {
