@@ -75,3 +75,34 @@ def test_a_folder_that_may_go_leaves(lab: Lab) -> None:
     assert not picture(lab.work)
     lab.restore(0)
     assert not difference(picture(lab.work), before)
+
+
+DEEP = CALLS + """
+home = os.getcwd()
+os.chdir("../deep")
+while len(os.getcwd()) < 3900:
+    os.mkdir("d" * 100)
+    os.chdir("d" * 100)
+name = "n" * 220
+with open(name, "w") as file:
+    file.write("new")
+print(rename(name, home + "/old", 0), rename(home + "/other", name, 0), rename(home + "/none", name, 0))
+print(rename(name, "m" * 220, 0), os.listdir("."))
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])
+def test_a_path_that_no_call_takes(lab: Lab, options: list[str]) -> None:
+    """What had been replaced by such a name was in no index: now it counts as being on another filesystem."""
+    lab.env.pop("METAMORI_TRACK", None)
+    (lab.folder / "deep").mkdir()
+    for name in ("old", "other"):
+        (lab.work / name).write_bytes(name.encode() * 3000)
+    before = picture(lab.work)
+    done = lab.run([sys.executable, "-c", DEEP], *options)
+    assert (done.returncode, done.stdout.decode().split()) == \
+        (0, ["EXDEV", "EXDEV", "ENOENT", "done", f"['{'m' * 220}']"])
+    assert done.stderr.decode().startswith("metamori: files with a path longer than 4095 bytes are not tracked\n")
+    assert not difference(picture(lab.work), before)
+    lab.restore(0)
+    assert not difference(picture(lab.work), before)

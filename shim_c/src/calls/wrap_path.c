@@ -184,6 +184,17 @@ static int both(int from_dir, const char *from, int to_dir, const char *to, char
     int e = old[0] ? 0 : mm_canonical(from_dir, from, old, PATH_ROOM);
     return e || new[0] ? e : mm_canonical(to_dir, to, new, PATH_ROOM);
 }
+static int is_too_long(long error) { return error == -ENAMETOOLONG || error == -ERANGE; }
+
+/* One of the two has a path that no call takes, so that nobody could say what happens to the other: it is copied, as between mounts. */
+static long too_far(int from_dir, const char *from)
+{
+    struct stat st;
+    long r = sys(SYS_newfstatat, from_dir, from, &st, AT_SYMLINK_NOFOLLOW);
+    mm_said_too_long();
+    return r < 0 ? r : -EXDEV;
+}
+
 
 static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
@@ -199,7 +210,7 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
             return fail(e);
         followed = way.entered && (old[0] || new[0]);
         long told = followed ? both(from_dir, from, to_dir, to, old, new) : 0;
-        e = mm_resource_error((int)told) ? told : 0;
+        e = mm_resource_error((int)told) ? told : is_too_long(told) ? too_far(from_dir, from) : 0;
         /* the kernel refuses to put a folder into itself, or in place of one that it is in: the root, say, whose names are many */
         followed = followed && told == 0 && !inside_folder(old, new) && !inside_folder(new, old);
         if (followed) {

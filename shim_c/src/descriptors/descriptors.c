@@ -84,8 +84,8 @@ static long path_as_opened(int fd, char *name)
     char link[40];
     snprintf(link, sizeof link, "/proc/thread-self/fd/%d", fd);
     long n = sys_readlink(link, name, 4096);
-    if (n == -ENAMETOOLONG && mm_first_time(7))   /* no call can name it, neither in a checkpoint nor in a restore */
-        mm_say("files with a path longer than 4095 bytes are not tracked");
+    if (n == -ENAMETOOLONG)            /* no call can name it, neither in a checkpoint nor in a restore */
+        mm_said_too_long();
     if (n == -ENOENT && mm_elsewhere)  /* after chroot there may be no /proc */
         mm_said_elsewhere("/proc is not there");
     if (n == -ENAMETOOLONG || (n == -ENOENT && mm_elsewhere))

@@ -39,6 +39,7 @@ int mm_names_a_file(const char *path);
 int mm_below(const char *path, const char *folder);
 int mm_tracked(const char *canonical);
 int mm_ignore(const char *path);
+void mm_said_too_long(void);
 
 /* touch.c */
 long mm_touch(const char *canonical);

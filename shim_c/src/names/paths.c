@@ -78,6 +78,12 @@ static int canonical_whole(int dir, const char *path, char *out, size_t room)
     return e;
 }
 
+void mm_said_too_long(void)
+{
+    if (mm_first_time(7))
+        mm_say("files with a path longer than 4095 bytes are not tracked");
+}
+
 /* The folder part of a path, which ends in a slash. */
 static int canonical_folder(int dir, const char *folder, char *out, size_t room)
 {
