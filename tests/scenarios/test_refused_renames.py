@@ -106,3 +106,35 @@ def test_a_path_that_no_call_takes(lab: Lab, options: list[str]) -> None:
     assert not difference(picture(lab.work), before)
     lab.restore(0)
     assert not difference(picture(lab.work), before)
+
+
+REMOVES = """
+import ctypes, metamori, os
+libc, count = ctypes.CDLL(None), 300
+for i in range(count):
+    with open(f"f{i}", "w") as file:
+        file.write(f"file {i}" * 9)
+print(metamori.checkpoint(), flush=True)
+child = os.fork()
+if not child:
+    for i in range(count):
+        while os.path.exists("x"):
+            pass
+        os.rename(f"f{i}", "x")
+    os._exit(0)
+removed = 0
+while removed < count:
+    removed += libc.remove(b"x") == 0
+os.waitpid(child, 0)
+"""
+
+
+def test_what_comes_while_nothing_is_there(lab: Lab) -> None:
+    """remove() found nothing, and removed what came then: that was in no index any more."""
+    done = lab.run([sys.executable, "-c", REMOVES])
+    assert done.returncode == 0, done
+    assert not picture(lab.work)
+    lab.verb("verify")
+    lab.restore(int(done.stdout))
+    assert {name: entry.content for name, entry in picture(lab.work).items()} == \
+        {f"f{i}": f"file {i}".encode() * 9 for i in range(300)}

@@ -65,21 +65,20 @@ EXPORT int unlinkat(int dir, const char *path, int flags) { return remove_name(d
 EXPORT int unlink(const char *path) { return remove_name(AT_FDCWD, path, 0); }
 EXPORT int rmdir(const char *path) { return remove_name(AT_FDCWD, path, AT_REMOVEDIR); }
 
+/* As the C library does it: who looked first what stands there would find another thing at the call. */
 EXPORT int remove(const char *path)
 {
-    struct stat st;
-    if (!following() || !path || sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return REAL(remove)(path);
-    return remove_name(AT_FDCWD, path, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
+    int r = remove_name(AT_FDCWD, path, 0);
+    return r < 0 && errno == EISDIR ? remove_name(AT_FDCWD, path, AT_REMOVEDIR) : r;
 }
 
 static int inside_folder(const char *path, const char *folder) { return strcmp(path, folder) && mm_below(path, folder); }
 
 static int is_way(long looked, const struct statx *st) { return looked == 0 && (S_ISDIR(st->stx_mode) || S_ISLNK(st->stx_mode)); }
 
-static uint64_t dev_of(const struct statx *st) { return sys_dev(st->stx_dev_major, st->stx_dev_minor); }
 static int is_folder(const struct statx *st) { return st && S_ISDIR(st->stx_mode); }
 
+static uint64_t dev_of(const struct statx *st) { return sys_dev(st->stx_dev_major, st->stx_dev_minor); }
 
 static int one_file(const struct statx *a, const struct statx *b) { return dev_of(a) == dev_of(b) && a->stx_ino == b->stx_ino; }
 
@@ -184,6 +183,7 @@ static int both(int from_dir, const char *from, int to_dir, const char *to, char
     int e = old[0] ? 0 : mm_canonical(from_dir, from, old, PATH_ROOM);
     return e || new[0] ? e : mm_canonical(to_dir, to, new, PATH_ROOM);
 }
+
 static int is_too_long(long error) { return error == -ENAMETOOLONG || error == -ERANGE; }
 
 /* One of the two has a path that no call takes, so that nobody could say what happens to the other: it is copied, as between mounts. */
@@ -194,7 +194,6 @@ static long too_far(int from_dir, const char *from)
     mm_said_too_long();
     return r < 0 ? r : -EXDEV;
 }
-
 
 static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
@@ -243,6 +242,8 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     } else {
         mm_spared(&doomed);
     }
+    if (leads && r == 0)
+        mm_way_changed();
     mm_end_way(&way);
     errno = saved;
     return r;
@@ -253,8 +254,6 @@ EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
 {
     return move(from_dir, from, to_dir, to, 0);
 }
-    if (leads && r == 0)
-        mm_way_changed();
 EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     const unsigned alone = RENAME_NOREPLACE | RENAME_WHITEOUT;
@@ -344,6 +343,12 @@ static long unreached(int dir, const char *path, int flags, long error)
     return r < 0 ? r : error;
 }
 
+static int is_link(int dir, const char *path)
+{
+    struct stat st;
+    return following() && sys(SYS_newfstatat, dir, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+}
+
 EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
 {
     SCRATCH(name);
@@ -354,12 +359,6 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
         return REAL(linkat)(from_dir, from, to_dir, to, flags);        /* which refuses them before it looks at the paths */
     int by_name = !flags, by_descriptor = !by_name && following();
     if (by_descriptor)
-static int is_link(int dir, const char *path)
-{
-    struct stat st;
-    return following() && sys(SYS_newfstatat, dir, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
-}
-
         enter();
     way.again = by_descriptor;         /* none of its names is known, which others may be taking: nobody takes one meanwhile */
     long e;
