@@ -138,3 +138,37 @@ def test_what_comes_while_nothing_is_there(lab: Lab) -> None:
     lab.restore(int(done.stdout))
     assert {name: entry.content for name, entry in picture(lab.work).items()} == \
         {f"f{i}": f"file {i}".encode() * 9 for i in range(300)}
+
+
+IN_ROOT = """
+import ctypes, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+root = os.open("root", os.O_PATH | os.O_DIRECTORY)
+for name in ("absolute", "nowhere else", "relative", "folder/up", "chain"):
+    how = struct.pack("=QQQ", os.O_CREAT | os.O_WRONLY, 0o644, 0x10)
+    fd = libc.syscall(437, root, os.fsencode(name), how, len(how))
+    assert fd >= 0, (name, os.strerror(ctypes.get_errno()))
+    os.write(fd, name.encode() * 900)
+    os.close(fd)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])
+def test_made_through_a_link_in_another_root(lab: Lab, options: list[str]) -> None:
+    """By openat2 with RESOLVE_IN_ROOT: the link led out of that, and the new file was in no index."""
+    lab.env.pop("METAMORI_TRACK", None)
+    for folder in ("etc", "none such", "folder"):
+        (lab.work / "root" / folder).mkdir(parents=True)
+    links = {"absolute": "/etc/metamori-made", "nowhere else": "/none such/file", "relative": "etc/beside",
+             "folder/up": "../../../etc/above", "chain": "/etc/link", "etc/link": "../none such/second"}
+    for name, target in links.items():
+        (lab.work / "root" / name).symlink_to(target)
+    before = picture(lab.work)
+    done = lab.run([sys.executable, "-c", IN_ROOT], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    after = picture(lab.work)
+    made = ("etc/above", "etc/beside", "etc/metamori-made", "none such/file", "none such/second")
+    assert sorted(after.keys() - before.keys()) == [f"root/{name}" for name in made]
+    for index, want in ((0, before), (1, after), (0, before)):
+        lab.restore(index)
+        assert not difference(picture(lab.work), want), index

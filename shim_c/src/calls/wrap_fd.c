@@ -77,29 +77,6 @@ static int noted(int fd, int flags, mode_t mode, int created, const char *path)
     return noted_by(fd, flags, mode, created, path, AT_FDCWD, NULL);
 }
 
-#define LINKS 40                       /* the kernel follows no more */
-
-/* Where the dangling link at name leads: that path, noted, into name. 0, or -errno. */
-static long note_dangling(char *name)
-{
-    SCRATCH(target);
-    struct stat st;
-    for (int links = 0; links < LINKS; links++) {
-        if (sys(SYS_newfstatat, AT_FDCWD, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            return mm_tracked(name) ? mm_touch_new(name) : 0;
-        size_t at = strrchr(name, '/') - name + 1;
-        long n = S_ISLNK(st.st_mode) ? sys_readlink(name, target + at, 4095) : -EEXIST;
-        if (n < 0)
-            return n;
-        target[at + n] = 0;
-        memcpy(target, name, at);
-        int c = mm_canonical(AT_FDCWD, target[at] == '/' ? target + at : target, name, 4096);
-        if (c != 0)
-            return c;
-    }
-    return -ELOOP;
-}
-
 /* By openat2 where the program calls that (how: what it asks for besides), which wants no mode where nothing is made. */
 static long by_kernel(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
 {
@@ -125,7 +102,7 @@ static int opened_by_libc(int dir, const char *path, int flags, mode_t mode, con
 /* O_CREAT through a dangling link: the file appears where it leads. */
 static int create_through(int dir, const char *path, char *name, int flags, mode_t mode, const struct open_how *how)
 {
-    long e = note_dangling(name);
+    long e = mm_touch_where_it_leads(name, dir, how && how->resolve & RESOLVE_IN_ROOT ? how->resolve : 0);
     int fd = e < 0 ? -1 : opened(dir, path, flags & ~O_TRUNC, mode, how);
     if (mm_resource_error((int)e) || e == -ENOSPC)
         return fail(e);

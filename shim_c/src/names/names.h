@@ -53,6 +53,7 @@ long mm_room_for_name(const char *canonical);
 static inline long mm_touch_new(const char *canonical) { return mm_touch(canonical) ?: mm_room_for_name(canonical); }
 
 struct mm_doomed {
+long mm_touch_where_it_leads(char *name, int dir, uint64_t in_root);
     uint32_t slot;              /* 0: not a regular file */
     uint32_t linked;           /* this call put it into the store */
     uint32_t moves;            /* not yet: mm_take_away or mm_take_replaced is to be called instead of the kernel's call */

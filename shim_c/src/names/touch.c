@@ -188,3 +188,35 @@ long mm_room_for_name(const char *path)
     long e = mm_room(mm_area, 0);
     return e < 0 && mm_look_at(path, &st) == -ENOENT ? e : 0;
 }
+
+#define LINKS 40                       /* the kernel follows no more */
+
+/* Where the dangling link at name leads, that path, noted, into name; in_root: as openat2 looks up whose RESOLVE_IN_ROOT is among
+ * these flags, so that no link leads out of dir.  0, or -errno. */
+long mm_touch_where_it_leads(char *name, int dir, uint64_t in_root)
+{
+    SCRATCH(target);
+    struct stat st;
+    size_t root = 0;
+    if (in_root) {
+        int c = mm_canonical(dir, ".", target, 4096);
+        if (c != 0)
+            return c;
+        root = target[1] ? strlen(target) : 0;
+    }
+    for (int links = 0; links < LINKS; links++) {
+        if (sys(SYS_newfstatat, AT_FDCWD, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            return mm_tracked(name) ? mm_touch_new(name) : 0;
+        size_t at = strrchr(name, '/') - name + 1;
+        long n = S_ISLNK(st.st_mode) ? sys_readlink(name, target + at, 4095) : -EEXIST;
+        if (n < 0)
+            return n;
+        target[at + n] = 0;
+        memcpy(target, name, at);
+        const char *leads = target[at] == '/' ? target + at : target + root;
+        int c = in_root ? mm_canonical_in_root(dir, leads, in_root, name, 4096) : mm_canonical(AT_FDCWD, leads, name, 4096);
+        if (c != 0)
+            return c;
+    }
+    return -ELOOP;
+}
