@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "base/opened_up.h"
+#include "base/check.h"
 #include "base/reserve_fds.h"
 #include "base/sys.h"
 
@@ -34,16 +35,22 @@ int mm_open_up(struct mm_opened_up *o, const char *path, int flags, mode_t bits)
     snprintf(o->by, sizeof o->by, "/proc/thread-self/fd/%d", o->at);
     if (sys(SYS_fstat, at, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) && (~st.st_mode & bits) && mode_comes_back(&st)) {
         o->mode = st.st_mode & 07777;
-        if (sys(SYS_fchmodat, AT_FDCWD, o->by, o->mode | bits) == 0)
+        o->opened = o->mode | bits;
+        if (sys(SYS_fchmodat, AT_FDCWD, o->by, o->opened) == 0) {
+            MM_STOP("mode.opened");
             return 1;
+        }
     }
     mm_close_spare(o->at);
     return 0;
 }
 
+/* A mode that somebody gave it meanwhile stays. */
 void mm_shut_again(const struct mm_opened_up *o)
 {
-    sys(SYS_fchmodat, AT_FDCWD, o->by, o->mode);
+    struct stat st;
+    if (sys(SYS_fstat, o->at, &st) == 0 && (st.st_mode & 07777) == o->opened)
+        sys(SYS_fchmodat, AT_FDCWD, o->by, o->mode);
     mm_close_spare(o->at);
 }
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 #pragma GCC visibility push(hidden)
-struct mm_opened_up { int at; mode_t mode; char by[40]; };    /* by: its name, whatever has the path now */
+struct mm_opened_up { int at; mode_t mode, opened; char by[40]; };    /* by: its name, whatever has the path now */
 int mm_open_up(struct mm_opened_up *o, const char *path, int flags, mode_t bits);
 void mm_shut_again(const struct mm_opened_up *o);
 long mm_open_shut(const char *path, int flags);

@@ -19,10 +19,13 @@ static long copy_data(int from, int to, uint64_t size)
     return r;
 }
 
+static long open_to_copy(const char *path, void *flags) { return mm_open_shut(path, *(int *)flags); }
+
 /* *size: of the file that was copied, as it is now. */
 static long keep_copy(const char *path, int follow, const char *kept, uint64_t *size)
 {
-    long from = mm_open_shut(path, O_RDONLY | (follow ? 0 : O_NOFOLLOW));
+    int flags = O_RDONLY | (follow ? 0 : O_NOFOLLOW);
+    long from = mm_way_opened(path, open_to_copy, &flags);
     if (from < 0)
         return from;
     struct stat st;
@@ -159,6 +162,8 @@ void mm_by_another_name(uint32_t slot, const char *path, int tracked)
 
 static int is_theirs(const struct statx *st) { return st->stx_uid != (uint32_t)sys(SYS_geteuid); }
 
+static long link_as(const char *path, void *kept) { return sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0); }
+
 /* A link in the store, or a copy where there can be none.  1: somebody else's, which the kernel lets nobody link; what was
  * to take its name moves it into the store (take.c). */
 static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx *st)
@@ -167,14 +172,14 @@ static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx
     struct stat there;
     MM_ASSERT(mm_locked_by_me(&p->names_lock));
     mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
-    long r = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0);
+    long r = mm_way_opened(path, link_as, kept);
     MM_STOP("keep.linked");
     if (r == -EEXIST && sys(SYS_newfstatat, AT_FDCWD, kept, &there, AT_SYMLINK_NOFOLLOW) == 0
         && there.st_dev == p->dev && there.st_ino == p->ino)
         r = 0;                         /* whoever linked it was killed before it said so */
     if (r == -EEXIST) {
         sys(SYS_unlinkat, AT_FDCWD, kept, 0);
-        r = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0);
+        r = mm_way_opened(path, link_as, kept);
     }
     int moves = r == -EPERM && is_theirs(st);
     if (r == 0 || moves) {
@@ -211,6 +216,12 @@ static int is_stored(uint32_t slot, const struct mm_pif *p, const struct statx *
     return sys(SYS_faccessat, AT_FDCWD, kept, F_OK) == 0;  /* whoever was about to move it may have been killed */
 }
 
+static long may_change(const char *folder, void *nothing)
+{
+    (void)nothing;
+    return sys(SYS_faccessat2, AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS);
+}
+
 /* Does its folder let the name go?  A link in the store moves the file's ctime, also where the kernel then refuses the call.
  * 0 or -EACCES: a filter of calls that does not know this one may say anything else. */
 long mm_may_go(const char *path)
@@ -219,7 +230,7 @@ long mm_may_go(const char *path)
     size_t at = strrchr(path, '/') - path;
     memcpy(folder, path, at);
     folder[at] = 0;
-    long r = sys(SYS_faccessat2, AT_FDCWD, at ? folder : "/", W_OK | X_OK, AT_EACCESS);
+    long r = mm_way_opened(at ? folder : "/", may_change, NULL);
     return r == -EACCES ? r : 0;
 }
 
@@ -329,9 +340,9 @@ void mm_file_named(const char *path, uint64_t dev, uint64_t ino)
 /* Whatever stands there has a (new) name.  1: it is a folder. */
 int mm_named(const char *path)
 {
-    struct stat st = { .st_mode = 0 };
-    if (sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
-        return S_ISDIR(st.st_mode);
-    mm_file_named(path, st.st_dev, st.st_ino);
+    struct statx st = { .stx_mode = 0 };
+    if (mm_look_at(path, &st) < 0 || !S_ISREG(st.stx_mode))
+        return S_ISDIR(st.stx_mode);
+    mm_file_named(path, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino);
     return 0;
 }

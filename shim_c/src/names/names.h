@@ -41,19 +41,24 @@ int mm_tracked(const char *canonical);
 int mm_ignore(const char *path);
 void mm_said_too_long(void);
 
+/* shut_ways.c */
+long mm_way_opened(const char *path, long (*call)(const char *path, void *with), void *with);
+
 /* touch.c */
 long mm_touch(const char *canonical);
+long mm_look_in(const char *path, struct statx *st);
 static inline long mm_look_at(const char *path, struct statx *st)
 {
-    return mm_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, st);
+    long r = mm_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, st);
+    return UNLIKELY(r == -EACCES) ? mm_look_in(path, st) : r;
 }
 long mm_touch_looked(const char *canonical, long looked, const struct statx *st);
 /* for the record of one that a call is about to make: 0, or -ENOSPC */
 long mm_room_for_name(const char *canonical);
 static inline long mm_touch_new(const char *canonical) { return mm_touch(canonical) ?: mm_room_for_name(canonical); }
+long mm_touch_where_it_leads(char *name, int dir, uint64_t in_root);
 
 struct mm_doomed {
-long mm_touch_where_it_leads(char *name, int dir, uint64_t in_root);
     uint32_t slot;              /* 0: not a regular file */
     uint32_t linked;           /* this call put it into the store */
     uint32_t moves;            /* not yet: mm_take_away or mm_take_replaced is to be called instead of the kernel's call */

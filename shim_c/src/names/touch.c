@@ -90,9 +90,23 @@ static int find_last(const uint64_t *place, uint64_t hash, const char *path, siz
     return 0;
 }
 
+static long look_in(const char *path, void *st) { return mm_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, st); }
+
+long mm_look_in(const char *path, struct statx *st) { return mm_way_opened(path, look_in, st); }
+
+struct note {
+    const struct statx *st;
+    struct mm_touch *record;
+    char **text;
+};
+
 /* What stands there, into the note and behind its path in *text: that becomes a mapping of its own where attributes need room. */
-static long fill_note(const char *path, const struct statx *st, struct mm_touch *record, char **text)
+static long fill_note(const char *path, void *with)
 {
+    const struct statx *st = ((struct note *)with)->st;
+    struct mm_touch *record = ((struct note *)with)->record;
+    char **text = ((struct note *)with)->text;
+    long n;
     record->dev = sys_dev(st->stx_dev_major, st->stx_dev_minor);
     record->ino = st->stx_ino;
     record->btime_ns = sys_birth(st);
@@ -101,11 +115,13 @@ static long fill_note(const char *path, const struct statx *st, struct mm_touch 
     record->mtime_ns = sys_ns(st->stx_mtime);
     record->mode = st->stx_mode, record->uid = st->stx_uid, record->gid = st->stx_gid;
     if (S_ISLNK(st->stx_mode)) {
-        long n = sys_readlink(path, *text + record->path_length, 4096);
+        n = sys_readlink(path, *text + record->path_length, 4096);
         if (n < 0)
             return n;
         record->target_length = (uint16_t)n;
-    } else if (sys(SYS_llistxattr, path, 0, 0) > 0) {
+    } else if ((n = sys(SYS_llistxattr, path, 0, 0)) == -EACCES) {
+        return n;
+    } else if (n > 0) {
         long room = sys(SYS_mmap, 0, XATTRS_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (room > 0) {
             *text = (char *)room;
@@ -150,7 +166,7 @@ static long touch(const char *path, long looked, const struct statx *st)
     if (looked < 0 && looked != -ENOENT && looked != -ENOTDIR)
         return looked;             /* nobody can say what stands there: the call gets the same answer */
     if (looked == 0 && !made_since(st)) {
-        long r = fill_note(path, st, &record, &text);
+        long r = mm_way_opened(path, fill_note, &(struct note){ st, &record, &text });
         if (r < 0)
             return r;
     }

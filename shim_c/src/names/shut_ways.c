@@ -1,0 +1,34 @@
+/* shut_ways.c - whole paths on which a folder is shut to the user, who owns it: the program has come by another way, from the
+ * folder that it is in or by a descriptor.  They are opened up for the moment, as a restore does it.
+ */
+#include "names/names.h"
+
+typedef long by_path(const char *path, void *with);
+
+static long way_opened(char *path, char *from, by_path *call, void *with)
+{
+    struct mm_opened_up o;
+    long r = call(path, with);
+    for (char *c = from; r == -EACCES && (c = strchr(c + 1, '/')) != NULL;) {
+        *c = 0;
+        int opened = mm_open_up(&o, path, O_DIRECTORY | O_NOFOLLOW, S_IXUSR);
+        *c = '/';
+        if (opened) {
+            r = way_opened(path, c, call, with);
+            mm_shut_again(&o);
+            break;
+        }
+    }
+    return r;
+}
+
+/* What a call says of a whole path. */
+long mm_way_opened(const char *path, by_path *call, void *with)
+{
+    long r = call(path, with);
+    if (r != -EACCES || strlen(path) >= 4096)
+        return r;
+    SCRATCH(copy);
+    strcpy(copy, path);
+    return way_opened(copy, copy, call, with);
+}
