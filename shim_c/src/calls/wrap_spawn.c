@@ -102,6 +102,26 @@ static int set_attributes(const posix_spawnattr_t *attr, short flags, sigset_t *
     return 0;
 }
 
+/* Handlers are of the program that goes: from here on a signal does what it will do to the one that comes. */
+static void forget_handlers(void)
+{
+    struct sigaction now;
+    for (int i = 1; i < _NSIG; i++)
+        if (sigaction(i, NULL, &now) == 0 && now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN)
+            signal(i, SIG_DFL);
+}
+
+/* What is searched for and is no program is none of the shell's either: in that execvpe differs. */
+static int become(const char *file, char *const argv[], char *const envp[], int search)
+{
+    SCRATCH(found);
+    const char *path = search ? mm_searched(file, found, 4096) : file;
+    if (search && path == file && !strchr(file, '/'))
+        return execvpe(file, argv, envp);      /* it is nowhere: with the errno that says so */
+    int r = execve(path, argv, envp);
+    return path == file || errno == ENOEXEC ? r : execvpe(file, argv, envp);   /* which goes on to the next folder */
+}
+
 static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
                  char *const argv[], char *const envp[], int search)
 {
@@ -117,13 +137,14 @@ static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t 
     if (child == 0) {
         sigset_t mask = { { 0 } };
         memcpy(&mask, &before, sizeof before);
+        forget_handlers();
         int r = set_attributes(attr, flags, &mask);
         const struct action *list = actions ? (const struct action *)actions->__actions : NULL;
         for (int i = 0; list && r >= 0 && i < actions->__used; i++)
             r = one(&list[i]);
         if (r >= 0) {
             sigprocmask(SIG_SETMASK, &mask, NULL);
-            r = search ? execvpe(path, argv, envp) : execve(path, argv, envp);
+            r = become(path, argv, envp, search);
         }
         error = errno;
         sys(SYS_write, report[1], &error, sizeof error);
@@ -131,11 +152,11 @@ static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t 
     }
     if (child < 0)
         error = errno;
-    sys_mask_back(before);
     sys_close(report[1]);
     if (child > 0 && sys(SYS_read, report[0], &error, sizeof error) > 0)
         waitpid(child, NULL, 0);
     sys_close(report[0]);
+    sys_mask_back(before);             /* what comes until then waits, as it does for the C library */
     if (!error && pid)
         *pid = child;
     return error;
