@@ -165,3 +165,48 @@ def test_closed_while_a_checkpoint_is_written(elsewhere: Lab, monkeypatch: pytes
     with open(lab.store / "buffer" / f"{piece.run}", "rb") as buffer:
         assert os.pread(buffer.fileno(), 20000, piece.offset) == b"x" * 20000
     lab.verb("verify")
+
+
+THREE_NAMES = """
+import metamori, os, sys
+with open("a", "wb") as file:
+    file.write(b"old" * 9000)
+os.link("a", "b"); os.link("a", "c")
+metamori.checkpoint()
+fd = os.open("a", os.O_RDWR)
+os.unlink("a")
+os.pwrite(fd, b"new", 30000)
+metamori.checkpoint()
+os.fchmod(fd, os.fstat(fd).st_mode & 0o7777)
+print("ready", flush=True)
+sys.stdin.readline()
+os.setxattr("b", "user.late", b"1")
+print("set", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])
+def test_attributes_that_come_while_a_checkpoint_is_written(elsewhere: Lab, monkeypatch: pytest.MonkeyPatch,
+                                                            options: list[str]) -> None:
+    """They are of the next one, by each of the file's names."""
+    lab, write = elsewhere, LiveRun._write
+    with subprocess.Popen(lab.argv("run", *options, "--", sys.executable, "-c", THREE_NAMES), cwd=lab.work, env=lab.env,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin and program.stdout and program.stdout.readline() == "ready\n"
+
+        def beside(self: LiveRun, *words: object, **more: object) -> None:
+            print(file=program.stdin, flush=True)
+            assert program.stdout and program.stdout.readline() == "set\n"
+            write(self, *words, **more)        # type: ignore[arg-type]
+
+        monkeypatch.setattr(LiveRun, "_write", beside)
+        store, area = Store.open(str(lab.store)), Area(str(lab.store))
+        index = LiveRun(store, area).checkpoint()
+        area.close()
+        store.close()
+        print(file=program.stdin, flush=True)
+    assert program.returncode == 0
+    for at, want in ((index, []), (index + 1, ["user.late"]), (index, [])):
+        lab.restore(at)
+        assert [os.listxattr(lab.work / name) for name in "bc"] == [want, want], at

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Touch
-from metamori.runtime.checkpoint.cut import Cut, Found, look
+from metamori.runtime.checkpoint.cut import Cut, Found
 from metamori.runtime.checkpoint.snapshot import examine
 from metamori.store.format.records import (
     FitEntry,
@@ -20,7 +20,6 @@ from metamori.store.format.records import (
     UndoEntry,
 )
 from metamori.store.io.commit import lstat_or_none
-from metamori.store.io.xattrs import Xattrs
 from metamori.store.read.store import Store
 from metamori.tables.pif import Pif, later
 from metamori.tables.record import replace
@@ -334,23 +333,11 @@ class Fold:
     def _other_names(self) -> None:
         """Extended attributes are the file's: all its names have those that one of them, or a descriptor, was given."""
         given = {entry.inode: entry.xattrs for entry in self.names.values() if entry.kind == "file"}
-        for inode in given.keys() | self.pifs.keys():
+        for inode, have in given.items():
             for path in self.before.paths(inode):
                 old = self.before.names[path]
-                if path in self.names or path in self.cut.found:
-                    continue
-                have = given[inode] if inode in given else self._present_xattrs(path, self.pifs[inode])
-                if have is not None and have != old.xattrs:
+                if path not in self.names and path not in self.cut.found and have != old.xattrs:
                     self.names[path] = replace(old, xattrs=have)
-
-    @staticmethod
-    def _present_xattrs(path: bytes, pif: PifEntry) -> Xattrs | None:
-        """Of a file that lost a name, maybe the one that a descriptor was opened by: nothing notes its others."""
-        if not pif.kept:
-            return None
-        found = look(path)
-        same = found.st and (found.st.st_dev, found.st.st_ino) == (pif.dev, pif.ino)
-        return found.xattrs if same else None
 
     def _name(self, path: bytes, found: Found) -> NameEntry:
         st = found.st
