@@ -172,3 +172,31 @@ def test_made_through_a_link_in_another_root(lab: Lab, options: list[str]) -> No
     for index, want in ((0, before), (1, after), (0, before)):
         lab.restore(index)
         assert not difference(picture(lab.work), want), index
+
+
+HERE = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+os.chdir("folder")
+times = (ctypes.c_long * 4)(1000, 0, 1000, 0)
+assert libc.utimensat(-100, b"", times, 0x1000) == 0
+if os.geteuid() == 0:
+    assert libc.fchownat(-100, b"", 1, 1, 0x1000) == 0
+"""
+
+
+def test_attributes_of_the_present_folder(lab: Lab) -> None:
+    """Given by no name at all, with AT_EMPTY_PATH and AT_FDCWD."""
+    def attributes() -> tuple[int, ...]:
+        found = (lab.work / "folder").stat()
+        return found.st_uid, found.st_gid, found.st_mtime_ns
+
+    (lab.work / "folder").mkdir()
+    os.utime(lab.work / "folder", ns=(5000, 5000))
+    before = attributes()
+    assert lab.run([sys.executable, "-c", HERE]).returncode == 0
+    after = attributes()
+    assert after != before
+    for index, want in ((0, before), (1, after), (0, before)):
+        lab.restore(index)
+        assert attributes() == want, index

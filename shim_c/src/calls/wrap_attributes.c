@@ -13,10 +13,19 @@ static int tracked_name(const struct stat *st, char *name)
         && there.st_ino == st->st_ino && there.st_dev == st->st_dev;
 }
 
+static int is_empty(const char *path, int flags)
+{
+    return (flags & AT_EMPTY_PATH) && (!path || (mm_usable(path, 1, 2) && !*path));
+}
+
+/* With AT_EMPTY_PATH, of the descriptor; or of the folder that the process is in. */
+static int is_open_file(int dir, const char *path, int flags) { return dir != AT_FDCWD && is_empty(path, flags); }
+
 /* Attributes: of a path (through a link, or of the link itself, which no slash may follow), of a descriptor.  The name is held:
  * an O_TRUNC that goes on in a fresh file (replace_inode.c) gives that one the attributes that it found. */
 static int begin_attributes(struct noted *n, int dir, const char *path, int flags)
 {
+    path = is_empty(path, flags) ? "." : path;
     int follows = !(flags & AT_SYMLINK_NOFOLLOW && mm_names_a_file(path));
     int r = mm_begin_noted(n, dir, path, follows ? MM_FOLLOWED : MM_THE_NAME);
     if (r == 0 && !n->name[0] && UNLIKELY(following())) {
@@ -29,12 +38,6 @@ static int begin_attributes(struct noted *n, int dir, const char *path, int flag
         }
     }
     return r;
-}
-
-/* With AT_EMPTY_PATH, of the descriptor. */
-static int is_open_file(const char *path, int flags)
-{
-    return (flags & AT_EMPTY_PATH) && (!path || (mm_usable(path, 1, 2) && !*path));
 }
 
 /* The call begins on a file that the run made in this interval: no index knows its attributes, and each of its names was noted
@@ -254,8 +257,11 @@ EXPORT int fchmod(int fd, mode_t mode)
 }
 EXPORT int fchmodat(int dir, const char *path, mode_t mode, int flags)
 {
-    struct noted n;
+    struct on_fd on;
     struct locked t;
+    if (is_open_file(dir, path, flags))            /* newer C libraries can */
+        return mode_on_fd(dir, mode, &on, &t) ? -1 : end_on_fd(&on, end_locked(&t, REAL(fchmodat)(dir, path, mode, flags)));
+    struct noted n;
     return begin_mode(&n, &t, dir, path, flags, mode) ? -1 : mm_end_noted(&n, end_locked(&t, REAL(fchmodat)(dir, path, mode, flags)));
 }
 EXPORT int chown(const char *path, uid_t uid, gid_t gid)
@@ -283,7 +289,7 @@ EXPORT int fchownat(int dir, const char *path, uid_t uid, gid_t gid, int flags)
 {
     struct on_fd on;
     struct locked t;
-    if (is_open_file(path, flags))
+    if (is_open_file(dir, path, flags))
         return begin_locked_fd(dir, &on, &t) ? -1
              : end_on_fd(&on, end_locked(&t, REAL(fchownat)(dir, path, uid, gid, flags)));
     struct noted n;
@@ -364,7 +370,7 @@ EXPORT int utimensat(int dir, const char *path, const struct timespec times[2], 
         return REAL(utimensat)(dir, path, times, flags);
     struct on_fd on;
     struct locked t;
-    if (!path || is_open_file(path, flags))
+    if (!path || is_open_file(dir, path, flags))
         return begin_locked_fd(dir, &on, &t) ? -1 : end_on_fd(&on, end_timed(&t, REAL(utimensat)(dir, path, times, flags)));
     struct noted n;
     return begin_locked(&n, &t, dir, path, flags) ? -1 : mm_end_noted(&n, end_timed(&t, REAL(utimensat)(dir, path, times, flags)));
@@ -418,7 +424,7 @@ long mm_attributes_at(int flags, mode_t mode, long number, long a, long b, long 
 {
     struct on_fd on;
     struct locked t;
-    if (is_open_file((const char *)b, flags))
+    if (is_open_file((int)a, (const char *)b, flags))
         return mode_on_fd((int)a, mode, &on, &t) ? -1
              : end_on_fd(&on, end_locked(&t, (int)REAL(syscall)(number, a, b, c, d, e, f)));
     struct noted n;
