@@ -202,7 +202,8 @@ def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
 
 
 def truncate_stdio(store: Store, index: int) -> list[bytes]:
-    """Cut what the run's first process had inherited; only regular files that are still the same ones."""
+    """Cut what the run's first process had inherited; only regular files that are still the same ones, whatever number
+    their device has by now."""
     done = []
     for entry in _inherited(store, index):
         try:
@@ -212,8 +213,7 @@ def truncate_stdio(store: Store, index: int) -> list[bytes]:
             continue
         try:
             found = store.door.fstat(fd)
-            same = stat.S_ISREG(found.st_mode) and (found.st_dev, found.st_ino) == (entry.dev, entry.ino)
-            if same and found.st_size > entry.size:
+            if stat.S_ISREG(found.st_mode) and found.st_ino == entry.ino and found.st_size > entry.size:
                 store.door.ftruncate(fd, entry.size)
                 done.append(entry.path)
         finally:

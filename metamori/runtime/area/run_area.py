@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError, NoLiveRun
+from metamori.runtime.area.whereabouts import device, placed
 from metamori.store.io.os_io import PIECE_BYTES, REAL
 from metamori.tables.record import record
 
@@ -86,30 +87,14 @@ def _xattrs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += name + value
 
 
-_moved: tuple[bytes, bytes] | None = None
-
-
-def moved(before: bytes, now: bytes) -> None:
-    """The project of the run area that this process completes lies in another folder by now; its paths are absolute."""
-    global _moved
-    _moved = (before, now) if before and before != now else None
-
-
-def placed(path: bytes) -> bytes:
-    """Where a path that the run area knows leads now."""
-    if _moved and path.startswith(_moved[0]) and path[len(_moved[0]):][:1] in (b"", b"/"):
-        return _moved[1] + path[len(_moved[0]):]
-    return path
-
-
 def touch_of(record: CData) -> Touch:
     """From a note in the journal."""
     r = ffi.cast("struct mm_touch *", record)
     text = bytes(ffi.buffer(ffi.cast("char *", r) + ffi.sizeof("struct mm_touch"),
                             r.path_length + r.target_length + r.xattrs_length))
     end = r.path_length + r.target_length
-    return Touch(r.epoch, placed(text[:r.path_length]), r.dev, r.ino, r.btime_ns, r.size, r.mtime_ns, r.mode, r.uid,
-                 r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))), r.stamp_ns, r.before >> 1,
+    return Touch(r.epoch, placed(text[:r.path_length]), device(r.dev), r.ino, r.btime_ns, r.size, r.mtime_ns, r.mode,
+                 r.uid, r.gid, text[r.path_length:end], tuple(sorted(_xattrs(text[end:]))), r.stamp_ns, r.before >> 1,
                  bool(r.before & 1))
 
 
@@ -182,11 +167,6 @@ class Area:
             return False
         said[free] = key
         return True
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether the paths that it knows are to be read by `placed`."""
-        return _moved is not None
 
     @property
     def pointer(self) -> mm_area:
@@ -407,6 +387,13 @@ class Area:
 
     def set_path(self, pif: mm_pif, path: bytes) -> None:
         lib.mm_set_path(self._area, pif, path)
+    def renumber(self, devices: dict[int, int]) -> None:
+        """Files are on devices that have other numbers now. Nobody of the run lives; what nobody finds stays so."""
+        for slot in list(self.pifs()):
+            p = self.pif(slot)
+            if devices.get(p.dev, p.dev) != p.dev and self.find_pif(p.dev, p.ino, p.btime_ns) == slot:
+                self.identify(slot, devices[p.dev], p.ino, p.btime_ns)
+
 
     def touch_pif(self, slot: int) -> None:
         lib.mm_pif_touched(self._area, slot)

@@ -13,7 +13,8 @@ import zlib
 from collections.abc import Iterator
 
 from metamori._area import ffi, lib
-from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, placed
+from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area
+from metamori.runtime.area.whereabouts import device, devices_of, placed
 from metamori.store.io import commit
 from metamori.store.io.os_io import REAL
 from metamori.tables.record import record
@@ -60,7 +61,7 @@ class Record:
 
     def copy(self) -> Identity:
         """Of MM_AHEAD_MOVED: what the file is from then on."""
-        return self.buffer_start, self.start, self.end
+        return device(self.buffer_start), self.start, self.end
 
     def identities(self) -> Iterator[Identity]:
         """Of a mark: the files whose bytes are all in place, mapped by somebody."""
@@ -86,7 +87,8 @@ def start(run_area: str, store: int, run: int, index: int, flags: int) -> None:
 
     What it begins with is a name too: names reach the disk in order, so that one is there if anything of the run is.
     """
-    record = _record(lib.MM_AHEAD_START, run, index, flags, boot_id(), store)
+    here = (os.stat(run_area).st_dev, 0, 0)
+    record = _record(lib.MM_AHEAD_START, run, index, flags, boot_id(), store, here)
     name = os.path.join(run_area, f"began.{run}.{index}.{flags}")
     began = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, commit.PRIVATE_FILE)
     os.fchmod(began, commit.PRIVATE_FILE)  # whatever the umask
@@ -246,6 +248,13 @@ def store_of(run_area: str) -> int:
     return next((each.object for each in read(run_area, BLOCK) if each.kind == lib.MM_AHEAD_START), 0)
 
 
+def devices(run_area: str) -> dict[int, int]:
+    """Numbers of devices that the log knows, and what they are now."""
+    records = read(run_area)
+    start = {each.dev: os.stat(run_area).st_dev for each in records[:1] if each.kind == lib.MM_AHEAD_START and each.dev}
+    return devices_of((each.path, each.dev, each.ino, each.btime_ns) for each in records) | start
+
+
 def _record(kind: int, run: int, index: int, flags: int, data: bytes, object: int = 0,
             was: Identity = (0, 0, 0), now: Identity = (0, 0, 0), epoch: int = 0) -> bytes:
     padded = data + bytes(-len(data) % 8)
@@ -269,8 +278,8 @@ def _decoded(data: bytes, at: int, length: int) -> Record:
     if body + -(-r.data_length // 8) * 8 != at + length:
         raise ValueError("lengths that do not fit")
     return Record(
-        at, r.kind, r.run, r.epoch, r.index, r.dev, r.ino, r.btime_ns, r.object, r.created, r.size, r.home_limit, r.cut,
-        r.mtime_ns, (r.old_size, r.old_mtime_ns, r.old_mode, r.old_uid, r.old_gid), r.flags, r.stamp_ns,
-        r.home_ctime_ns, r.start, r.end, r.buffer_start, r.length_after, bool(r.whole),
+        at, r.kind, r.run, r.epoch, r.index, device(r.dev), r.ino, r.btime_ns, r.object, r.created, r.size,
+        r.home_limit, r.cut, r.mtime_ns, (r.old_size, r.old_mtime_ns, r.old_mode, r.old_uid, r.old_gid), r.flags,
+        r.stamp_ns, r.home_ctime_ns, r.start, r.end, r.buffer_start, r.length_after, bool(r.whole),
         placed(data[first:first + r.path_length]), tuple(struct.iter_unpack("=QQQ", data[ranges:body])),
         data[body:body + r.data_length])

@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator
 
 from metamori._area import ffi, lib
-from metamori.runtime.area.run_area import Area, BrokenJournal, Preimage, Touch, placed
+from metamori.runtime.area.run_area import Area, BrokenJournal, Preimage, Touch
+from metamori.runtime.area.whereabouts import has_moved, placed
 from metamori.store.format.records import InheritedEntry, ProcessEntry
 from metamori.store.io.os_io import REAL
 from metamori.store.io.xattrs import Xattrs
@@ -78,7 +79,7 @@ class Looks:
     def __init__(self, area: Area, ahead: mm_looks | None = None) -> None:
         assert area.is_frozen
         # paths of the journal are read as they are: where the project has moved since, Python knows
-        raw = lib.mm_looks_take(area.pointer, not area.has_moved, ffi.NULL if ahead is None else ahead)
+        raw = lib.mm_looks_take(area.pointer, not has_moved(), ffi.NULL if ahead is None else ahead)
         if raw == ffi.NULL:
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         self.raw = ahead if ahead is not None and raw == ahead else ffi.gc(raw, lib.mm_looks_free)
@@ -164,7 +165,7 @@ def look_ahead(area: Area) -> mm_looks | None:
     """What the C side sees of what has been noted and touched so far, where it is much, while the run goes on: frozen,
     it waits only for what happens meanwhile (adr/0063). None: it has to wait for all."""
     head = area.head
-    if head.journal_tail - head.committed_journal < AHEAD_BYTES or area.is_frozen or area.has_moved \
+    if head.journal_tail - head.committed_journal < AHEAD_BYTES or area.is_frozen or has_moved() \
             or head.flags & lib.MM_JOB or head.untracked:
         return None
     # no call is under way that has noted something, and not done it yet; a long one holds up the others once, not twice

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Touch
+from metamori.runtime.area.whereabouts import device
 from metamori.runtime.checkpoint.cut import Cut, Found
 from metamori.runtime.checkpoint.snapshot import examine
 from metamori.store.format.records import (
@@ -136,7 +137,7 @@ class Fold:
         if self._known is None:
             self._known = {}
             for inode, pif in self.before.pifs.items():
-                had = self._known.setdefault((pif.dev, pif.ino), [])
+                had = self._known.setdefault((device(pif.dev), pif.ino), [])
                 had.insert(0 if pif.was_deleted and not pif.kept else len(had), inode)
         yield from reversed(self._known.get(identity, ()))
 
@@ -201,7 +202,7 @@ class Fold:
         if inode in self._folders():
             return self._is_another_folder(self._folders()[inode], identity)
         known = self.before.pifs.get(inode)
-        slot = self.area.find_pif(known.dev, known.ino, known.btime_ns) if known else 0
+        slot = self.area.find_pif(device(known.dev), known.ino, known.btime_ns) if known else 0
         if slot and self.area.pif(slot).object == inode:
             return (self.area.pif(slot).dev, self.area.pif(slot).ino) != identity
         return self._in_cut.get(inode, identity) != identity
@@ -449,9 +450,9 @@ class Fold:
                     self.initial_pifs[inode] = PifEntry(
                         inode, touch.dev, touch.ino, touch.btime_ns, 0, path, 0, 0, size, NO_LIMIT, size, touch.mode,
                         touch.uid, touch.gid, touch.mtime_ns, b"")
-        device = stat.S_ISCHR(touch.mode) or stat.S_ISBLK(touch.mode)
+        is_device = stat.S_ISCHR(touch.mode) or stat.S_ISBLK(touch.mode)
         return NameEntry(path, kind, inode, touch.mode, touch.uid, touch.gid, touch.mtime_ns,
-                         b"%d" % touch.size if device else touch.target, touch.xattrs)
+                         b"%d" % touch.size if is_device else touch.target, touch.xattrs)
 
     # -- descriptors -----------------------------------------------------------------------------
 

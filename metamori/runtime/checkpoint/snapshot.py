@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from metamori._area import ffi, lib
-from metamori.runtime.area import name_journal, wal
+from metamori.runtime.area import name_journal, wal, whereabouts
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, proc_folder
 from metamori.runtime.checkpoint.cut import Cut, Looks, half_way_notes, look
 from metamori.runtime.checkpoint.shared_mappings import Capture, is_copied, now_a_copy, release
@@ -222,7 +222,7 @@ class _Places:
         """What a file may be that the run has just come to: whoever looks there sees whether it is that."""
         if not self._known:
             for inode, known in self._parent.pifs.items():
-                self._known.setdefault((known.dev, known.ino), []).append(inode)
+                self._known.setdefault((whereabouts.device(known.dev), known.ino), []).append(inode)
         yield from self._known.get((pif.dev, pif.ino), ())
         yield self._store.find_object(pif.dev, pif.ino, pif.btime_ns)
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from metamori._area import ffi, lib
 from metamori.errors import Damaged, StoreBusy
 from metamori.runtime.area import wal
-from metamori.runtime.area.run_area import Area, moved
+from metamori.runtime.area.run_area import Area
+from metamori.runtime.area.whereabouts import devices_of, moved, renumbered
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle.end_run import close, finish
 from metamori.runtime.rollback.copied_bytes import Unverified
@@ -40,10 +41,21 @@ def finish_if_needed(store: Store, not_here: Callable[[bytes], bool] = lambda pa
     """
     if not commit.exists(store.door, store.layout.run_area):
         return ""
+    try:
+        return _finish(store, not_here)
+    finally:
+        renumbered({})                     # of this run area: the next run notes what they are now
+        store.renumber({})
+
+
+def _finish(store: Store, not_here: Callable[[bytes], bool]) -> str:
     folder = os.fsdecode(store.layout.run_area)
     if wal.store_of(folder) not in (0, store.layout.id):
         raise _foreign(folder, "of another store")
     moved(create.noted_anchor(store.door, store.layout), store.layout.id.anchor)
+    devices = {} if store.is_copied else wal.devices(folder)
+    renumbered(devices)
+    store.renumber(devices)
     if not _is_of_this_boot(folder):
         return _from_what_is_durable(store, not_here=not_here)
     try:
@@ -66,6 +78,12 @@ def finish_if_needed(store: Store, not_here: Callable[[bytes], bool] = lambda pa
     if area.head.newest < store.newest:    # it is told of an index before the index is there
         area.close()
         raise _foreign(folder, f"of an earlier time: the store has checkpoint {store.newest}")
+    if not store.is_copied:
+        pifs = ((area.pif_path(p), p.dev, p.ino, p.btime_ns) for p in map(area.pif, area.pifs()))
+        devices = devices_of(pifs) | devices
+        renumbered(devices)
+        area.renumber(devices)
+        store.renumber(devices)
     area.head.flags |= lib.MM_CLOSED       # whoever waits for it to take a checkpoint is told so
     session = Session(store, area)
     try:

@@ -21,6 +21,7 @@ from metamori.errors import Damaged
 from metamori.runtime.area import name_journal
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Preimage, Touch, no_longer_alive
 from metamori.runtime.area.wal import Record, began, began_ns, read
+from metamori.runtime.area.whereabouts import device
 from metamori.runtime.checkpoint import job_stamps
 from metamori.runtime.checkpoint.cut import Cut, look
 from metamori.runtime.checkpoint.cut import Found as Look
@@ -319,7 +320,8 @@ class _Leavings:
             index = base.index
         kept = self.remains.kept_homes(store.state(index))
         if self.isolated:
-            settled = [inode for inode, pif in store.state(index).pifs.items() if (pif.dev, pif.ino) in base.settled]
+            settled = [inode for inode, pif in store.state(index).pifs.items() if not base.settled.isdisjoint(
+                ((pif.dev, pif.ino), (device(pif.dev), pif.ino)))]
             restore.move_names(store, index, committed, settled, base.run, kept=kept, retire=retire)
         else:
             restore.commit_home(store, index, self._pending(index), run=base.run, kept=kept)

@@ -20,7 +20,7 @@ from metamori.store.io.lock import StoreLock
 from metamori.store.io.os_io import Door
 from metamori.store.read import create
 from metamori.store.read.counters import Counters
-from metamori.store.read.head import as_copied
+from metamori.store.read.head import as_copied, renumbered
 from metamori.store.read.state import State
 from metamori.store.read.undos import UndoLog
 from metamori.tables.history import History, spans_text
@@ -65,6 +65,8 @@ class Catalog(StoreLock):
         self._head: Head | None = None
         self._head_read: tuple[bytes, Head] | None = None      # what was last read or written
         self._is_copied: bool | None = None
+        self._devices: Mapping[int, int] = {}
+        self._is_renumbered = False        # devices have other numbers than the head that was read says
 
     @property
     def history(self) -> History:
@@ -357,10 +359,16 @@ class Catalog(StoreLock):
                 self._head = as_copied(self.door, self.layout, self._head)
         return self._head
 
+    def renumber(self, devices: Mapping[int, int]) -> None:
+        """What numbers of devices that head has noted are now; {}: as far as its files tell."""
+        self._devices, self._head, self._head_read = devices, None, None
+
     def _head_of(self, data: bytes, store: int) -> Head:
         """A run asks again and again, and head names every file."""
         if self._head_read is None or self._head_read[0] != data:
-            self._head_read = data, files.decode_head(data, store)
+            noted = files.decode_head(data, store)
+            self._head_read = data, renumbered(self.door, noted, self._devices)
+            self._is_renumbered = self._head_read[1] is not noted
         return self._head_read[1]
 
     @property

@@ -6,7 +6,7 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from metamori.errors import Damaged
 from metamori.store.format.layout import Layout
@@ -194,6 +194,23 @@ def _tick(time_ns: int) -> int:
 def as_copied(door: Door, layout: Layout, head: Head) -> Head:
     """Head of a store that was copied, or came from another filesystem, with its files: inode numbers say nothing then,
     and neither do change times. A file of the size and the mtime that head noted is taken for the one that was meant,
+def renumbered(door: Door, head: Head, known: Mapping[int, int]) -> Head:
+    """Head with the numbers that devices have now: btrfs, overlayfs, device mapper or another order of disks give
+    others at each mount. A file that has its number, size and both times still is the one that was noted, on whatever
+    device: nobody can set a change time. What holds of one file holds of all that were on its device. known: of some
+    devices."""
+    devices = dict(known)
+    for each in head.identities:
+        if each.ino and each.ctime_ns and each.dev not in devices:
+            now = identity_now(door, each.path)
+            if now == replace(each, dev=now.dev):
+                devices[each.dev] = now.dev
+    if all(was == now for was, now in devices.items()):
+        return head
+    return replace(head, identities=tuple(replace(each, dev=devices.get(each.dev, each.dev))
+                                          for each in head.identities))
+
+
     as rsync does; all others stay as noted, and so are modified outside Metamori.
 
     Two names of one file count as such only where they are.

@@ -118,9 +118,11 @@ class Store(Catalog):
     def settle_in(self) -> None:
         """This store is in place here, from now on: the caller holds the lock, and nothing is unfinished."""
         invalidated.note(self)
-        if self.is_copied:
-            data = files.encode_head(self.head, self.layout.id)    # what it says of the records stays as it was
+        head = self.head                   # read first: that finds out what is in it
+        if self.is_copied or self._is_renumbered:
+            data = files.encode_head(head, self.layout.id)         # what it says of the records stays as it was
             commit.write_file(self.door, self.layout.head, data)
+            self._head_read, self._is_renumbered = (data, head), False
         create.note_place(self.door, self.layout)
         self._is_copied = False
 
@@ -250,6 +252,6 @@ class Store(Catalog):
         head = replace(now, newest=self.newest, undos=self.undo_log.last())
         data = files.encode_head(head, self.layout.id)
         commit.write_file(self.door, self.layout.head, data, durable)
-        self._head, self._head_read = head, (data, head)
+        self._head, self._head_read, self._is_renumbered = head, (data, head), False
         wait_past((*head.identities, *head.kept))
         return head

@@ -148,8 +148,12 @@ class Applier:
         self._guarded(op.path, getattr(self, "_" + op.op), op)
 
     def _is(self, path: bytes, dev: int, ino: int) -> bool:
+        """A device may have had another number when the intent was written; the file had been born by then."""
         found = lstat_or_none(self._door, path)
-        return found is not None and (found.st_dev, found.st_ino) == (dev, ino)
+        if found is None or found.st_ino != ino or found.st_dev == dev:
+            return found is not None and found.st_ino == ino
+        since_ns = self._door.lstat(self._record).st_mtime_ns
+        return self._door.birth_ns(path) <= max(since_ns - 1, NO_TIME)
 
     def _keep(self, op: NameOp) -> None:
         if self._is(op.path, op.dev, op.ino) and not commit.exists(self._door, op.other):

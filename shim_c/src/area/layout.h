@@ -73,7 +73,7 @@
 /* kinds of records in <store>/run/ahead, the log that is true after a power cut */
 #define MM_AHEAD_MAGIC 0x6461654d
 #define MM_ORDER_MAGIC 0x7264726f
-#define MM_AHEAD_START 1    /* the run has begun: in the first block of the log; object: the store's number; data: the boot's id */
+#define MM_AHEAD_START 1    /* the run has begun: in the first block of the log; object, dev: the store's number, and its device's; data: the boot's id */
 #define MM_AHEAD_CUT 2      /* what follows was done after the instant of checkpoint `index` */
 #define MM_AHEAD_BACK 3     /* a restore inside the program to `index` is done */
 #define MM_AHEAD_PREIMAGE 4 /* bytes in place that are about to be destroyed */
