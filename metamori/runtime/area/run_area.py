@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError, NoLiveRun
 from metamori.runtime.area.whereabouts import device, placed
+from metamori.store.io import commit
 from metamori.store.io.os_io import PIECE_BYTES, REAL
 from metamori.tables.record import record
 
@@ -133,6 +134,16 @@ def _remove_tree(path: str) -> None:
         os.rmdir(path)
 
 
+def retire(run_area: str, durable: bool = True) -> None:
+    """The run is over, in one step. durable: it has used files. After a power cut it would be completed once more, and
+    bytes of its buffer written over what somebody has made of them since."""
+    no_longer_alive(run_area)
+    _remove_tree(run_area + ".over")
+    os.rename(run_area, run_area + ".over")
+    if durable:
+        commit.fsync_folder(REAL, os.fsencode(os.path.dirname(run_area)))
+
+
 def _check(result: int, path: str) -> None:
     if result < 0:
         raise OSError(-result, os.strerror(-result), path)
@@ -192,11 +203,10 @@ class Area:
     def retire(self) -> None:
         """The run is over, in one step: nobody finds its area any more. What it says can still be read here."""
         self.head.flags |= lib.MM_CLOSED       # whoever is still attached is told so first
-        no_longer_alive(self.path)
-        gone = self.path + ".over"
-        _remove_tree(gone)
-        os.rename(self.path, gone)
-        self._retired = True
+        try:
+            retire(self.path, durable=self.head.pif_count > 1 or self.head.journal_tail > 8)
+        finally:
+            self._retired = not os.path.exists(self.path)
 
     def remove(self) -> None:
         """The run is over: its area goes."""
@@ -377,6 +387,13 @@ class Area:
         """The PIF's file is this one from now on."""
         lib.mm_pif_identify(self._area, slot, dev, ino, btime_ns)
 
+    def renumber(self, devices: dict[int, int]) -> None:
+        """Files are on devices that have other numbers now. Nobody of the run lives; what nobody finds stays so."""
+        for slot in list(self.pifs()):
+            p = self.pif(slot)
+            if devices.get(p.dev, p.dev) != p.dev and self.find_pif(p.dev, p.ino, p.btime_ns) == slot:
+                self.identify(slot, devices[p.dev], p.ino, p.btime_ns)
+
     def new_pif(self, home: bytes, path: bytes) -> int:
         """A PIF for a file that no process has opened for writing: the one at `home`. OSError."""
         st = REAL.lstat(home)
@@ -387,13 +404,6 @@ class Area:
 
     def set_path(self, pif: mm_pif, path: bytes) -> None:
         lib.mm_set_path(self._area, pif, path)
-    def renumber(self, devices: dict[int, int]) -> None:
-        """Files are on devices that have other numbers now. Nobody of the run lives; what nobody finds stays so."""
-        for slot in list(self.pifs()):
-            p = self.pif(slot)
-            if devices.get(p.dev, p.dev) != p.dev and self.find_pif(p.dev, p.ino, p.btime_ns) == slot:
-                self.identify(slot, devices[p.dev], p.ino, p.btime_ns)
-
 
     def touch_pif(self, slot: int) -> None:
         lib.mm_pif_touched(self._area, slot)

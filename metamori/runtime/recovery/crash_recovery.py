@@ -19,7 +19,7 @@ from typing import cast
 from metamori._area import lib
 from metamori.errors import Damaged
 from metamori.runtime.area import name_journal
-from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Preimage, Touch, no_longer_alive
+from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Preimage, Touch, retire
 from metamori.runtime.area.wal import Record, began, began_ns, read
 from metamori.runtime.area.whereabouts import device
 from metamori.runtime.checkpoint import job_stamps
@@ -55,9 +55,9 @@ def recover(store: Store, why: str = "the machine went down during the last run"
     base = base_of(store, log, begun)
     work = _Leavings(store, base, _noted(run_area, base.epoch), _carry_through(store), began_ns(run_area),
                      not_here)
-    index = work.commit(lambda: _retire(run_area))
+    index = work.commit(lambda: retire(run_area))
     if os.path.exists(run_area):
-        _retire(run_area)
+        retire(run_area)
     shutil.rmtree(run_area + ".over", ignore_errors=True)
     restore.sweep_kept(store)
     lost = "".join(f"; {os.fsdecode(path)} was not found again" for path in work.lost)
@@ -85,13 +85,6 @@ def _noted(run_area: str, epoch: int) -> list[Touch]:
         found |= name_journal.surviving(file.read())
     notes = [note for _, note in sorted(found.items()) if note.epoch > epoch]
     return [note for note in notes if note.before <= epoch or not note.stood]
-
-
-def _retire(run_area: str) -> None:
-    """The run is over, in one step."""
-    no_longer_alive(run_area)
-    shutil.rmtree(run_area + ".over", ignore_errors=True)
-    os.rename(run_area, run_area + ".over")
 
 
 class _Leavings:

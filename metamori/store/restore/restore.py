@@ -166,9 +166,7 @@ def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable
         if retire or not work.is_empty:
             write_intent(store, work.intent, durable, record)
         if retire:
-            retire()
-            if durable:
-                commit.fsync_folder(store.door, store.layout.root)
+            retire()                       # and the name `leaving` is durable with it
     except PermissionError as error:       # the file has to be named: its owner can change that
         file = os.fsdecode(error.filename or store.path)
         raise MetamoriError(f"{file}: {error.strerror}; no file was touched. Run the same command again when "
