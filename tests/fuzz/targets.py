@@ -165,7 +165,7 @@ def image(data: bytes) -> None:
         except MetamoriError:
             return
     try:
-        size, _ = memory_image.merge(REAL, made, 0, os.fsencode(ROOT / "image" / "merged"), durable=False)
+        size, _ = memory_image.merge(REAL, made, 0, os.fsencode(ROOT / "image" / "merged"))
     except MetamoriError:
         return
     assert size <= 4096 + 2 * len(data) ** 2

@@ -267,7 +267,7 @@ def test_an_image_of_half_a_page(tmp_path: Path) -> None:
 def test_an_image_that_ends_before_its_pages(tmp_path: Path) -> None:
     whole = image.read(REAL, picture(tmp_path, 0, 8192))
     with pytest.raises(Damaged, match="image is cut short"):
-        image.merge(REAL, [whole], 0, os.fsencode(tmp_path / "merged"), durable=False)
+        image.merge(REAL, [whole], 0, os.fsencode(tmp_path / "merged"))
 
 
 def test_a_prune_over_a_damaged_image(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +277,7 @@ def test_a_prune_over_a_damaged_image(lab: Laboratory, monkeypatch: pytest.Monke
                                                                     [SimpleNamespace(base=0, process=1, pid=1)]))
     monkeypatch.setattr(image, "check", lambda *_: "1.memory.1 does not match its checksum")
     with pytest.raises(Damaged, match=r"1.memory.1 does not match its checksum; nothing was pruned"):
-        prune._images(store, SimpleNamespace(keep=[2], stays=[2]), [], False)  # type: ignore[arg-type]
+        prune._images(store, SimpleNamespace(keep=[2], stays=[2]), [])  # type: ignore[arg-type]
 
 
 # -- reading ---------------------------------------------------------------------------------------

@@ -77,16 +77,17 @@ def put_home(session: SessionState, index: int) -> None:
 
 def make_durable(session: SessionState, index: int) -> None:
     """What a commit is made from, before its list is written: with --durability process neither the records of the run
-    are on the disk yet nor its buffer. In single mode those of the commit before are."""
+    are on the disk yet nor its buffer, nor the names that a prune gave. In single mode those of the commit before
+    are. Undo records of the run are of indexes from its start on."""
     area, store = session.area, session.store
     if session.durable:
         return
     store.buffers.sync(area.head.run)
     start = wal.began(area.path)
-    first = index if session.single or start is None else start.index + 1
+    first = index if session.single or start is None else start.index
     names = ((raw, parse_record_name(raw)) for raw in store.door.listdir(store.layout.checkpoints))
     paths = [store.layout.record(raw) for raw, name in names if name is not None and name.index >= first]
-    sync.sync([(path, os.lstat(path)) for path in paths], {store.layout.checkpoints})
+    sync.sync([(path, os.lstat(path)) for path in paths], {store.layout.checkpoints, store.layout.root})
 
 
 def _all_at_home(area: Area) -> None:

@@ -11,6 +11,9 @@ States, and what makes the transition:
 A stop in the first two states leaves temporary files, which the next prune overwrites or removes. A stop later
 leaves the prune file, and `recover` continues from its beginning.
 
+durable=False leaves out what makes names durable. No file gets its name before what is in it is on the disk, all the
+same: an empty one after a power cut would stand in the way of what was durable before.
+
 Without room for the new records the spare file goes, and then one index at a time is pruned: each makes room for the
 records of the next.
 """
@@ -109,7 +112,8 @@ def _carry_out(store: Store, shape: Shape, homes: dict[bytes, set[int]], durable
 def _once(store: Store, shape: Shape, homes: dict[bytes, set[int]], durable: bool) -> None:
     """OSError before anything was changed; MetamoriError after that."""
     pruning, metas = _write_records(store, shape, homes, durable)
-    commit.write_file(store.door, store.layout.prune, files.encode_pruning(pruning, store.layout.id), durable)
+    data = files.encode_pruning(pruning, store.layout.id)
+    commit.write_file(store.door, store.layout.prune, data, sync_folder=durable)
     _finish(store, pruning, durable, metas)
 
 
@@ -180,14 +184,14 @@ def _write_records(
     remove: list[bytes] = []
 
     def write(path: bytes, data: bytes) -> None:
-        commit.write_beside(store.door, path, data, durable)
+        commit.write_beside(store.door, path, data)
         put.append(os.path.basename(path))
 
     _sweep_temporaries(store)
     store.door.expect("merging", lambda: _to_be_read(store, shape), how="read")
     sums = Checksums(store.buffers)
     _undo_records(store, shape, sums, write, remove)
-    images = _images(store, shape, put, durable)
+    images = _images(store, shape, put)
     metas = _index_records(store, shape, sums, write, remove, images)
     for index in reversed(shape.drop):
         if index:
@@ -234,7 +238,7 @@ def _undo_records(store: Store, shape: Shape, sums: Checksums, write: Write, rem
     remove += [os.path.basename(store.layout.undo(*key)) for key in sorted(old, reverse=True)]
 
 
-def _images(store: Store, shape: Shape, put: list[bytes], durable: bool) -> dict[int, tuple[MemoryEntry, ...]]:
+def _images(store: Store, shape: Shape, put: list[bytes]) -> dict[int, tuple[MemoryEntry, ...]]:
     """Memory of kept indexes that counts from pruned ones: images of its own, down to the next kept one."""
     new: dict[int, tuple[MemoryEntry, ...]] = {}
     for index in shape.keep:
@@ -247,7 +251,7 @@ def _images(store: Store, shape: Shape, put: list[bytes], durable: bool) -> dict
                     raise Damaged(f"{wrong}; nothing was pruned")
             images = [image.read(store.door, path) for path in paths]
             base = chain[-1][1].base
-            size, crc = image.merge(store.door, images, base, temporary(paths[-1]), durable)
+            size, crc = image.merge(store.door, images, base, temporary(paths[-1]))
             put.append(os.path.basename(paths[-1]))
             changed[chain[0][1].pid] = replace(chain[0][1], base=base, size=size, crc=crc)
         if changed:
@@ -336,7 +340,7 @@ def _apply(store: Store, pruning: Pruning, durable: bool) -> None:
         commit.remove_file(door, layout.record(name), durable=False)
     if durable:
         commit.fsync_folder(door, layout.checkpoints)
-    commit.write_file(door, layout.counters, files.encode_numbers(pruning.numbers, layout.id), durable)
+    commit.write_file(door, layout.counters, files.encode_numbers(pruning.numbers, layout.id), sync_folder=durable)
     _remove_homes(store, set(pruning.kept), durable)
     store.buffers.close()
     door.expect("freeing", sum(hole.end - hole.start for hole in pruning.holes), how="freed")
@@ -351,7 +355,7 @@ def _remove_homes(store: Store, names: set[bytes], durable: bool) -> None:
     if any(home.name in names for home in head.kept):
         kept = tuple(home for home in head.kept if home.name not in names)
         data = files.encode_head(replace(head, kept=kept), store.layout.id)
-        commit.write_file(store.door, store.layout.head, data, durable)
+        commit.write_file(store.door, store.layout.head, data, sync_folder=durable)
     for name in sorted(names):
         path = store.layout.kept(name)
         found = lstat_or_none(store.door, path)

@@ -158,7 +158,7 @@ def check(door: Door, path: bytes, entry: MemoryEntry) -> str:
     return ""
 
 
-def merge(door: Door, images: Sequence[Image], base: int, to: bytes, durable: bool = True) -> tuple[int, int]:
+def merge(door: Door, images: Sequence[Image], base: int, to: bytes) -> tuple[int, int]:
     """Write to `to` what the last of these images says when the others, oldest first, lie below it and `base` below
     them; returns the file's size and checksum."""
     last = images[-1]
@@ -176,11 +176,10 @@ def merge(door: Door, images: Sequence[Image], base: int, to: bytes, durable: bo
     version, = struct.unpack_from("<I", last.tables, 8)
     head = _ENVELOPE.pack(b"mtmrMEMO", version, 0x01020304, payload) + _COUNTS.pack(*counts)
     head += last.tables[24 + _COUNTS.size:]
-    return _write(door, to, (head + body).ljust(data, b"\0"), wanted, images, durable)
+    return _write(door, to, (head + body).ljust(data, b"\0"), wanted, images)
 
 
-def _write(door: Door, to: bytes, head: bytes, wanted: Sequence[AML], images: Sequence[Image],
-           durable: bool) -> tuple[int, int]:
+def _write(door: Door, to: bytes, head: bytes, wanted: Sequence[AML], images: Sequence[Image]) -> tuple[int, int]:
     sources = [door.open(image.path, os.O_RDONLY) for image in images]
     target = door.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -195,8 +194,7 @@ def _write(door: Door, to: bytes, head: bytes, wanted: Sequence[AML], images: Se
                 door.pwrite(target, piece, at)
                 done, at, crc = done + len(piece), at + len(piece), zlib.crc32(piece, crc)
         door.pwrite(target, struct.pack("<I", crc), at)
-        if durable:
-            door.fsync(target)
+        door.fsync(target)
     finally:
         for fd in (*sources, target):
             door.close(fd)
