@@ -29,7 +29,7 @@ from metamori.store.format.records import Intent, NameEntry, NameOp, Pruning
 from metamori.store.io.os_io import REAL, Door
 from metamori.store.prune import merge, prune
 from metamori.store.read import image, reader, scope
-from metamori.store.read.checksums import Checked
+from metamori.store.read.checksums import Checked, all_signed
 from metamori.store.read.store import Store
 from metamori.store.read.verify import verify
 from metamori.store.restore import export, name_plan, redo
@@ -203,7 +203,7 @@ def test_parts_of_a_range_that_is_damaged(lab: Laboratory) -> None:
         entry = store.offsets(1).entries[0]
         whole = (entry.buffer_start, entry.buffer_end, entry.crc ^ 1)
         with pytest.raises(Damaged, match="checksum mismatch at bytes 0-7 of buffer 1; nothing was pruned"):
-            merge.Checksums(store.buffers).part(1, whole, 0, 3)
+            list(merge.Checksums(store.buffers, lambda: all_signed(store)).of(1, whole, 0, 3))
         checked = Checked(store.buffers, store.layout, [(1, *whole)])
         with pytest.raises(Damaged, match="buffer/1: checksum mismatch at bytes 0-7"):
             checked.require(1, 0, 3)

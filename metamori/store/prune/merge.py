@@ -3,33 +3,58 @@
 Of a chain parent -> a -> b -> k of which only parent and k are kept, k's records become what a, b and k say
 together: names and files of the last that speaks of them, `cut` the smallest, ranges folded one over the other.
 Pieces keep the checksum that their record gave; where only a part of a range is left, the whole is checked
-before the part gets a checksum of its own, so that damage is never signed.
+before the part gets a checksum of its own, so that damage is never signed. What a record says again, unsigned, is
+signed by those that said it first, while these are there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from metamori.errors import Damaged
 from metamori.store.format.records import Meta, NameEntry, OffsetEntry, Offsets, PifEntry, Undo, UndoEntry
 from metamori.store.io.buffers import Buffers
+from metamori.store.read.checksums import Checked
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.record import replace
 
 Step = tuple[Meta, Offsets]
+Range = tuple[int, int, int]               # start, end, crc
 
 
 class Checksums:
-    """Checksums of parts of recorded ranges. Raises Damaged where the whole is not what its record says."""
+    """Checksums of parts of recorded ranges. Raises Damaged where the whole is not what its record says.
 
-    def __init__(self, buffers: Buffers) -> None:
-        self._buffers = buffers
+    signed: what all records that there are have signed, asked for once it is needed.
+    """
+
+    def __init__(self, buffers: Buffers, signed: Callable[[], Checked]) -> None:
+        self._buffers, self._signed = buffers, signed
+        self._others: Checked | None = None
         self._good: set[tuple[int, int, int]] = set()
 
-    def part(self, run: int, whole: tuple[int, int, int], start: int, end: int) -> int:
-        """Of [start, end) of a run's buffer; `whole` is (start, end, crc) of the range that holds it."""
+    def of(self, run: int, whole: Range, start: int, end: int) -> Iterator[Range]:
+        """[start, end) of a run's buffer with its checksum; `whole` is (start, end, crc) of the range that holds it.
+        One that its record has not signed comes in the parts that others have: they may go now. 0: nobody has."""
+        if whole[2]:
+            yield start, end, self._part(run, whole, start, end)
+            return
+        self._others = self._others or self._signed()
+        for other in sorted(self._others.over(run, start, end)):
+            low, high = max(start, other[0]), min(end, other[1])
+            if low < high:                 # else another one has signed that
+                if start < low:
+                    yield start, low, 0
+                yield low, high, self._part(run, other, low, high)
+                start = high
+        if start < end:
+            yield start, end, 0
+
+    def _part(self, run: int, whole: Range, start: int, end: int) -> int:
         low, high, crc = whole
-        if crc and (run, low, high) not in self._good:
+        if (start, end) == (low, high):
+            return crc
+        if (run, low, high) not in self._good:
             if self._buffers.checksum(run, low, high - low) != crc:
                 raise Damaged(f"checksum mismatch at bytes {low}-{high} of buffer {run}; nothing was pruned")
             self._good.add((run, low, high))
@@ -63,7 +88,7 @@ def signed_anew(group: Folded | UndoGroup) -> int:
     whole: dict[int, int] = {}
     parts = 0
     for source, aml in group.pieces():
-        if source.run and (aml.start, aml.end) != (source.start, source.end):
+        if source.run and source.crc and (aml.start, aml.end) != (source.start, source.end):
             whole[id(source)] = source.end - source.start
             parts += aml.end - aml.start
     return sum(whole.values()) + parts
@@ -71,14 +96,13 @@ def signed_anew(group: Folded | UndoGroup) -> int:
 
 def offsets_of(folded: Folded, index: int, process: int, run: int, sums: Checksums) -> Offsets:
     """An offset file that says what the folded ones said."""
-    entries = []
+    entries: list[OffsetEntry] = []
     for source, aml in folded.pieces():
-        low, high = aml.offset, aml.offset + aml.end - aml.start
-        crc = source.crc
-        if (low, high) != (source.buffer_start, source.buffer_end):
-            crc = sums.part(source.run, (source.buffer_start, source.buffer_end, crc), low, high)
-        entries.append(OffsetEntry(source.inode, source.process, aml.start, aml.end, low, high, crc,
-                                   source.run if source.run != run else 0))
+        low, high, to_file = aml.offset, aml.offset + aml.end - aml.start, aml.start - aml.offset
+        whole = (source.buffer_start, source.buffer_end, source.crc)
+        entries += [OffsetEntry(source.inode, source.process, start + to_file, end + to_file, start, end, crc,
+                                source.run if source.run != run else 0)
+                    for start, end, crc in sums.of(source.run, whole, low, high)]
     return Offsets(index, process, run, tuple(entries))
 
 
@@ -141,17 +165,18 @@ class UndoGroup:
             for aml in self.needed[inode]:
                 yield self.sources[aml.run], aml
 
-    def is_as_before(self) -> bool:
+    def is_as_before(self, entries: Iterable[UndoEntry]) -> bool:
         """Whether its one record holds just what is needed."""
-        pieces = [(source.inode, aml.start, aml.end) for source, aml in self.pieces()]
-        return len(self.records) == 1 and sorted(pieces) == sorted(entry[:3] for entry in self.sources)
+        return len(self.records) == 1 and sorted(entries) == sorted(self.sources)
 
     def entries(self, sums: Checksums) -> tuple[UndoEntry, ...]:
-        entries = []
+        entries: list[UndoEntry] = []
         for source, aml in self.pieces():
-            low, crc = aml.offset if source.run else 0, source.crc
-            if source.run and (aml.start, aml.end) != (source.start, source.end):
-                whole = (source.buffer_start, source.buffer_start + source.end - source.start, crc)
-                crc = sums.part(source.run, whole, low, low + aml.end - aml.start)
-            entries.append(UndoEntry(source.inode, aml.start, aml.end, source.run, low, crc))
+            if not source.run:
+                entries.append(UndoEntry(source.inode, aml.start, aml.end, 0, 0, source.crc))
+                continue
+            whole = (source.buffer_start, source.buffer_start + source.end - source.start, source.crc)
+            low, high, to_file = aml.offset, aml.offset + aml.end - aml.start, aml.start - aml.offset
+            entries += [UndoEntry(source.inode, start + to_file, end + to_file, source.run, start, crc)
+                        for start, end, crc in sums.of(source.run, whole, low, high)]
         return tuple(entries)

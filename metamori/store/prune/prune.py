@@ -34,6 +34,7 @@ from metamori.store.prune import spare
 from metamori.store.prune.merge import Checksums, meta_of, offsets_of, signed_anew, with_initial
 from metamori.store.prune.prune_plan import Live, Shape, allocated
 from metamori.store.read import image, image_chain
+from metamori.store.read.checksums import all_signed
 from metamori.store.read.store import Store
 from metamori.tables.record import record, replace
 from metamori.tables.retention import Rules, choose
@@ -189,7 +190,7 @@ def _write_records(
 
     _sweep_temporaries(store)
     store.door.expect("merging", lambda: _to_be_read(store, shape), how="read")
-    sums = Checksums(store.buffers)
+    sums = Checksums(store.buffers, lambda: all_signed(store))
     _undo_records(store, shape, sums, write, remove)
     images = _images(store, shape, put)
     metas = _index_records(store, shape, sums, write, remove, images)
@@ -227,11 +228,10 @@ def _undo_records(store: Store, shape: Shape, sums: Checksums, write: Write, rem
     seq = max((undo.seq for undo in store.undos), default=0)
     old = {(undo.after_index, undo.seq) for undo in shape.undos}
     for group in shape.undo:
-        if group.is_as_before():
-            old.discard((group.records[0].after_index, group.records[0].seq))
-            continue
         entries = group.entries(sums)
-        if entries:
+        if group.is_as_before(entries):
+            old.discard((group.records[0].after_index, group.records[0].seq))
+        elif entries:
             seq += 1
             path = store.layout.undo(group.after_index, seq)
             write(path, files.encode_undo(Undo(group.after_index, seq, entries), store.layout.id))

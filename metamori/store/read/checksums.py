@@ -38,17 +38,23 @@ class Checked:
         """As `require` for each of them; short ranges are read together."""
         asked: dict[tuple[int, int], int] = {}
         for start, end in ranges:
-            for bits, found in self._ranges.get(run, {}).items():
-                for at in range(bisect_left(found, (end, 0, 0)) - 1, -1, -1):
-                    low, high, crc = found[at]
-                    if low + (1 << bits) <= start:
-                        break
-                    if high > start and (run, low, high) not in self._good:
-                        asked.setdefault((low, high), crc)
+            for low, high, crc in self.over(run, start, end):
+                if (run, low, high) not in self._good:
+                    asked.setdefault((low, high), crc)
         for (low, high), have in zip(asked, self._buffers.checksums(run, list(asked)) if asked else (), strict=True):
             if have != asked[low, high]:
                 raise Damaged(f"{os.fsdecode(self._layout.buffer(run))}: checksum mismatch at bytes {low}-{high}")
             self._good.add((run, low, high))
+
+    def over(self, run: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Start, end and crc of each signed range that has bytes of [start, end)."""
+        for bits, found in self._ranges.get(run, {}).items():
+            for at in range(bisect_left(found, (end, 0, 0)) - 1, -1, -1):
+                low, high, crc = found[at]
+                if low + (1 << bits) <= start:
+                    break
+                if high > start:
+                    yield low, high, crc
 
 
 def require_all(store: Catalog, index: int, wanted: Iterable[tuple[int, int, int]]) -> None:
@@ -61,6 +67,15 @@ def require_all(store: Catalog, index: int, wanted: Iterable[tuple[int, int, int
                                                for run, ranges in asked.items()})
         for run in sorted(asked):
             checked.require_all(run, sorted(asked[run]))
+
+
+def all_signed(store: Catalog) -> Checked:
+    """What all records have signed."""
+    undos = (entry for undo in store.undos for entry in undo.entries)
+    offsets = (store.offsets(each) for each in store.history.indexes if each)
+    return Checked(store.buffers, store.layout, (
+        *((row.run or each.run, row.buffer_start, row.buffer_end, row.crc) for each in offsets for row in each.entries),
+        *((run, start, start + high - low, crc) for _, low, high, run, start, crc in undos)))
 
 
 def signed_ranges(store: Catalog, index: int, only: Mapping[int, tuple[int, int]] | None = None) -> Checked:
