@@ -28,10 +28,11 @@ _TICKS = 2 * 10**9, 10**9, 10**7           # of filesystems: FAT, ext3 and short
 def identity_now(door: Door, path: bytes) -> Identity:
     """Folders change their times with whatever untracked file they hold, fifos with what passes through them: of them
     count dev, ino and, as their size, what they look like."""
-    return _identity(path, lstat_or_none(door, path))
+    return identity_of(path, lstat_or_none(door, path))
 
 
-def _identity(path: bytes, found: os.stat_result | None) -> Identity:
+def identity_of(path: bytes, found: os.stat_result | None) -> Identity:
+    """Of what was there."""
     if found is None:
         return Identity(path, 0, 0, 0, 0, 0)
     if stat.S_ISDIR(found.st_mode) or stat.S_ISFIFO(found.st_mode):
@@ -70,7 +71,7 @@ class NamesNow:
         """paths: sorted."""
         for path in paths:
             found = lstat_or_none(self._door, path)
-            seen = _identity(path, found)
+            seen = identity_of(path, found)
             is_behind = self._is_behind(_folder_of(path))
             if found is not None and not stat.S_ISREG(found.st_mode):
                 self._leads_away[path] = is_behind or stat.S_ISLNK(found.st_mode)
@@ -114,11 +115,13 @@ class Noter:
     """
 
     def __init__(self, door: Door, head: Head, here: State, there: State, touched: Container[bytes],
-                 theirs: Container[bytes]) -> None:
-        self._before = {each.path: each for each in head.identities}
+                 theirs: Container[bytes], seen: Mapping[bytes, Identity]) -> None:
+        self._seen, self._before = seen, {each.path: each for each in head.identities}
         self._door, self._here, self._there, self._touched, self._theirs = door, here, there, touched, theirs
 
     def noted(self, now: Identity) -> Identity:
+        if now.path in self._seen:
+            return self._seen[now.path]
         was = self._before.get(now.path)
         if not now.ino and self._there.names[now.path].kind not in ("absent", "other"):
             one, other = self._here.names.get(now.path), self._there.names[now.path]
@@ -166,11 +169,11 @@ class Noter:
 
 def present_head(door: Door, layout: Layout, before: Head, known: State, state: State,
                  kept: tuple[KeptHome, ...] | None, noted: bool, touched: Container[bytes],
-                 theirs: Container[bytes], scope: Iterable[bytes]) -> Head:
+                 theirs: Container[bytes], seen: Mapping[bytes, Identity], scope: Iterable[bytes]) -> Head:
     """Head at the index of `state`, before: at that of `known`. See Store.set_head for the rest."""
     if kept is None:
         kept = kept_homes(door, layout, before, state)
-    noter = Noter(door, before, known, state, touched, theirs)
+    noter = Noter(door, before, known, state, touched, theirs, seen)
     identities = tuple(noter.noted(now) for now, _ in NamesNow(door, scope).look(sorted(state.names)))
     homes = tuple(each if noted and each.ino else kept_now(door, layout, each) for each in kept)
     return Head(state.index, identities, homes)
@@ -191,9 +194,6 @@ def _tick(time_ns: int) -> int:
     return next((tick for tick in _TICKS if time_ns % tick == 0), 0) if time_ns else 0
 
 
-def as_copied(door: Door, layout: Layout, head: Head) -> Head:
-    """Head of a store that was copied, or came from another filesystem, with its files: inode numbers say nothing then,
-    and neither do change times. A file of the size and the mtime that head noted is taken for the one that was meant,
 def renumbered(door: Door, head: Head, known: Mapping[int, int]) -> Head:
     """Head with the numbers that devices have now: btrfs, overlayfs, device mapper or another order of disks give
     others at each mount. A file that has its number, size and both times still is the one that was noted, on whatever
@@ -211,6 +211,9 @@ def renumbered(door: Door, head: Head, known: Mapping[int, int]) -> Head:
                                           for each in head.identities))
 
 
+def as_copied(door: Door, layout: Layout, head: Head) -> Head:
+    """Head of a store that was copied, or came from another filesystem, with its files: inode numbers say nothing then,
+    and neither do change times. A file of the size and the mtime that head noted is taken for the one that was meant,
     as rsync does; all others stay as noted, and so are modified outside Metamori.
 
     Two names of one file count as such only where they are.

@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from metamori.errors import Damaged, MetamoriError
 from metamori.store.format import files
@@ -237,18 +237,18 @@ class Store(Catalog):
 
     def set_head(self, index: int, kept: tuple[KeptHome, ...] | None = None, durable: bool = True,
                  noted: bool = False, touched: Container[bytes] = frozenset(),
-                 theirs: Container[bytes] = frozenset()) -> Head:
+                 theirs: Container[bytes] = frozenset(), seen: Mapping[bytes, Identity] | None = None) -> Head:
         """Say that the user's files are at this index now, and note their identities.
 
         A file of which both indexes say the same stays known as what it was, unless its path is among those `touched`:
         if it is another by now, somebody else has changed it, and that is still to be found out.
         `kept` are the backing files of objects without a name; None: as the PIF entries of the index say.
         `noted`: those that carry what lstat said of them keep that. `theirs`: somebody has put other files there, or
-        written to them, as is to be found out.
+        written to them, as is to be found out. `seen`: what files were as this index recorded them.
         """
         known = self.state(self.head.index, doubtful=True)
         now = present_head(self.door, self.layout, self.head, known, self.state(index), kept, noted, touched,
-                           theirs, self.scope_folders())
+                           theirs, seen or {}, self.scope_folders())
         head = replace(now, newest=self.newest, undos=self.undo_log.last())
         data = files.encode_head(head, self.layout.id)
         commit.write_file(self.door, self.layout.head, data, durable)

@@ -15,17 +15,21 @@ import os
 import stat
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
-from metamori.store.format.records import Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
+from metamori.errors import ChangedOutside, Damaged
+from metamori.store.format.records import Identity, Meta, NameEntry, OffsetEntry, Offsets, UndoEntry
 from metamori.store.io import xattrs
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import umask
-from metamori.store.read.head import kept_homes
+from metamori.store.read.head import identity_now, identity_of, kept_homes, wait_past
 from metamori.store.read.holders import Holders
 from metamori.store.read.store import Store
 from metamori.store.restore import kept_changes, restore
 from metamori.tables.pif import NO_LIMIT, PifEntry
 from metamori.tables.record import replace
+
+_TRIES = 3
 
 
 def refused(changed: Iterable[bytes]) -> list[bytes]:
@@ -53,6 +57,8 @@ class _Present:
         self._run = restore.newest_run(store)
         self._new: dict[tuple[int, int], int] = {}     # files that head does not know
         self._pifs: dict[int, PifEntry] = {}
+        self._seen: dict[bytes, Identity] = {}         # what is recorded of files, and so what head is to note
+        self._saved: dict[int, os.stat_result] = {}
         self._redo: list[OffsetEntry] = []
         self._undo: list[UndoEntry] = []
 
@@ -71,17 +77,20 @@ class _Present:
         store.commit_checkpoint(meta, Offsets(self._index, self._process, self._run, tuple(self._redo)))
         homes = kept_homes(store.door, store.layout, store.head, store.state(self._index))
         # what lies in the store stays known as what it was
-        store.set_head(self._index, homes, noted=True, touched=set(self._paths))
+        store.set_head(self._index, homes, noted=True, touched=set(self._paths), seen=self._seen)
         return self._index
 
     def _entry(self, path: bytes) -> NameEntry:
         found = lstat_or_none(self._store.door, path) if path not in self._holders.behind else None
         if found is None:
             return NameEntry(path, "absent")
+        inode = 0
+        if stat.S_ISREG(found.st_mode):
+            inode, found = self._content(path, found)
         mode = found.st_mode
         owner = (found.st_uid, found.st_gid, found.st_mtime_ns)
         if stat.S_ISREG(mode):
-            return NameEntry(path, "file", self._content(path, found), mode, *owner, b"", xattrs.read(path))
+            return NameEntry(path, "file", inode, mode, *owner, b"", xattrs.read(path))
         if stat.S_ISDIR(mode):
             return NameEntry(path, "dir", self._folder(path, found), mode, *owner, b"", xattrs.read(path))
         if stat.S_ISLNK(mode):
@@ -105,29 +114,56 @@ class _Present:
         return NameEntry(path, "dir", 0, found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, b"",
                          xattrs.read(there))
 
-    def _content(self, path: bytes, found: os.stat_result) -> int:
-        """Note a file and save its bytes; returns its object number, a new one for a file that head does not know."""
+    def _content(self, path: bytes, found: os.stat_result) -> tuple[int, os.stat_result]:
+        """Note a file and save its bytes; returns its object number, a new one for a file that head does not know, and
+        what it was as it was saved."""
         known = self._holders.known.get(path, 0)
         inode = known or self._new.get((found.st_dev, found.st_ino), 0) or self._store.next_object()
         if inode in self._pifs:
-            return inode
+            if inode in self._saved:
+                self._seen[path] = identity_of(path, self._saved[inode])
+            return inode, self._saved.get(inode, found)
         if known in self._holders.sound:
             self._pifs[inode] = replace(
                 self._here.pifs[inode], filename=path, was_deleted=0, cut=NO_LIMIT, mode=found.st_mode,
                 uid=found.st_uid, gid=found.st_gid, mtime_ns=found.st_mtime_ns, kept=b"")
-            return inode
+            return inode, found
         if known:
             self._undo += kept_changes.given_up(self._holders.copies, inode)
         self._new[(found.st_dev, found.st_ino)] = inode
-        store, size = self._store, found.st_size
+        store = self._store
+        found, place, crc = self._save_still(path, found)
+        size, self._saved[inode] = found.st_size, found
+        self._seen[path] = identity_of(path, found)
         if size:
-            place, crc = self._save(path, size)
             self._redo.append(OffsetEntry(inode, self._process, 0, size, place, place + size, crc))
         created = 0 if known else self._index
         self._pifs[inode] = PifEntry(
             inode, found.st_dev, found.st_ino, store.door.birth_ns(path), 0, path, created, 0, size, NO_LIMIT, 0,
             found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, b"")
-        return inode
+        return inode, found
+
+    def _save_still(self, path: bytes, found: os.stat_result) -> tuple[os.stat_result, int, int]:
+        """All of a file that nobody writes to meanwhile, and what it is: where somebody does, once more. ChangedOutside
+        while he goes on. Whoever writes to it later gives it another time."""
+        door, ino = self._store.door, found.st_ino
+        if not found.st_size:
+            return found, 0, 0
+        for _ in range(_TRIES):
+            fd = door.open_shut(path, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                found = door.fstat(fd)     # not before: a file that was shut has got another change time
+                if found.st_ino != ino:
+                    break
+                seen = identity_of(path, found)
+                wait_past((seen,))
+                with suppress(Damaged):    # it became shorter
+                    [(place, crc)] = self._store.buffers.save(self._run, fd, [(0, found.st_size)])
+                    if identity_now(door, path) == seen:
+                        return found, place, crc
+            finally:
+                door.close(fd)
+        raise ChangedOutside(f"{os.fsdecode(path)} is being changed; run the command again", (path,))
 
     def _save(self, path: bytes, size: int) -> tuple[int, int]:
         """All of a file: where in the buffer, and its checksum."""
