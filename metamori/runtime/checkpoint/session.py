@@ -66,6 +66,7 @@ class Session(SessionState):
         """
         with self.area.session_lock():
             self.area.require_going_on()
+            self.require_synced()
             return self._next(message, reason, with_memory, self.single)
 
     def last_checkpoint(self, reason: str, home: bool, over: bool = False) -> int:
@@ -98,6 +99,7 @@ class Session(SessionState):
     def take_now(self, reason: str) -> int:
         """The next checkpoint, as the run is: frozen."""
         assert self.area.is_frozen
+        self.require_synced()
         return self._take_with_room("", reason, with_memory=False)
 
     def _take_with_room(self, message: str, reason: str, with_memory: bool) -> int:
@@ -106,7 +108,8 @@ class Session(SessionState):
             try:
                 return self._take(message, reason, with_memory)
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not auto_prune.has_made_room(self):
+                is_full = error.errno in (errno.ENOSPC, errno.EDQUOT) and not self.has_lost
+                if not is_full or not auto_prune.has_made_room(self):
                     raise
 
     def _take(self, message: str, reason: str, with_memory: bool = False) -> int:
@@ -220,7 +223,8 @@ class Session(SessionState):
 
             job_stamps.note(self.store, cut, index, self.durable, self.place)
         if self.durable:
-            self._sync(cut, bool(offsets.entries or cut.preimages))
+            with self.syncing():
+                self._sync(cut, bool(offsets.entries or cut.preimages))
         for after_index, entries in sorted(fold.undo_entries().items()):
             self.store.undo_log.add(tuple(entries), after_index, self.durable, alone=True)
         self.store.commit_checkpoint(meta, offsets, durable=self.durable)

@@ -21,7 +21,8 @@ PRIVATE_FOLDER = 0o700
 
 def write_file(door: Door, path: bytes, data: bytes, durable: bool = True, sync_folder: bool = True,
                mtime_ns: int | None = None) -> None:
-    """Put `data` at `path`, mode 0600 whatever the umask. On an error the old file is still there, whole."""
+    """Put `data` at `path`, mode 0600 whatever the umask. On an error either the old file is there or the new one,
+    whole: the new one where only its name could not be made durable."""
     write_beside(door, path, data, durable)
     if mtime_ns is not None:
         door.set_mtime(layout.temporary(path), mtime_ns)
@@ -31,15 +32,20 @@ def write_file(door: Door, path: bytes, data: bytes, durable: bool = True, sync_
 
 
 def write_new(door: Door, path: bytes, data: bytes, durable: bool = True) -> None:
-    """As `write_file`, under a name that nothing has yet: FileExistsError, and what is there stays."""
+    """As `write_file`, under a name that nothing has yet: FileExistsError, and what is there stays. On an error nothing
+    has the name."""
     write_beside(door, path, data, durable)
     try:
         door.rename_new(layout.temporary(path), path)
     except FileExistsError:
         remove_file(door, layout.temporary(path), durable=False)
         raise
-    if durable:
-        fsync_folder(door, os.path.dirname(path))
+    try:
+        if durable:
+            fsync_folder(door, os.path.dirname(path))
+    except OSError:
+        remove_file(door, path, durable=False)
+        raise
 
 
 def write_beside(door: Door, path: bytes, data: bytes, durable: bool = True) -> None:

@@ -36,6 +36,7 @@
 #define MM_ON_TERM 4096       /* a SIGTERM waits until a checkpoint is complete */
 #define MM_JOB 65536          /* one of several runs on the same files: nothing is redirected, `metamori run` takes the checkpoints */
 #define MM_STRICT 32768       /* the library is in no program: the kernel shows the calls of all */
+#define MM_UNSYNCED 131072    /* the disk has refused what a sync was to write: the kernel counts it as written, and the next sync says nothing */
 #define MM_MEMORY 1024        /* checkpoints hold the memory of the run's processes too */
 
 /* of a PIF's flags */
@@ -183,7 +184,6 @@ struct mm_request {
 };
 
 #define MM_AREA_VERSION 16
-
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
     uint16_t kind, folder, pattern;        /* kind; lengths */

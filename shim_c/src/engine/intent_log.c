@@ -23,6 +23,15 @@ static long log_open(int flags)
                          flags | O_NOFOLLOW, 0600);
 }
 
+/* What fails once is never tried again by the kernel. */
+static long sync_data(long fd)
+{
+    long e = sys(SYS_fdatasync, fd);
+    if (e < 0)
+        __atomic_or_fetch(&mm_area->head->flags, MM_UNSYNCED, __ATOMIC_RELAXED);
+    return e;
+}
+
 static long sync_folder(const char *inside)
 {
     SCRATCH(path);
@@ -41,7 +50,7 @@ static long make_durable(long log)
     uint64_t tail = __atomic_load_n(&h->ahead_tail, __ATOMIC_ACQUIRE);
     if (__atomic_load_n(&h->ahead_synced, __ATOMIC_ACQUIRE) >= tail)
         return 0;
-    long r = sys(SYS_fdatasync, log);
+    long r = sync_data(log);
     if (r == 0 && !__atomic_load_n(&h->ahead_named, __ATOMIC_ACQUIRE)) {
         static const char *const folders[] = { "run", "buffer", "" };
         for (int i = 0; r == 0 && i < 3; i++)
@@ -163,7 +172,7 @@ long mm_ahead_preimage(uint32_t slot, int reader, const struct mm_preimage *save
         return 0;
     long e = sys(SYS_fstat, reader, &st);
     if (e == 0 && end - start > INLINE_MAX)
-        e = sys(SYS_fdatasync, mm_buffer_fd);
+        e = sync_data(mm_buffer_fd);
     if (e < 0)
         return e;
     describe(&record, MM_AHEAD_PREIMAGE, slot);
@@ -299,7 +308,7 @@ long mm_ahead_blocks(uint32_t slot)
         if (tried < TRIES)
             release(p, mask);
         if (e == 0)
-            e = sys(SYS_fdatasync, mm_buffer_fd);
+            e = sync_data(mm_buffer_fd);
         if (e == 0 && log < 0)
             e = (log = log_open(O_WRONLY)) < 0 ? log : 0;
         MM_STOP("ahead.buffered");

@@ -1,0 +1,78 @@
+"""What a disk has refused once the kernel does not write again: no later checkpoint of the run says it is durable."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+from honest import verb
+from lab import Lab
+
+from metamori.store.io.os_io import Door
+
+
+@pytest.mark.parametrize("what", ["buffer", "home"])
+def test_no_checkpoint_after_a_failed_sync(lab: Lab, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    (lab.work / "f").write_bytes(b"f" * 100_000)
+    session = lab.start()
+    session.must(["open f rw", "open g w,creat", "pwrite 3 9000 4096 1", "write 4 70000 2", "checkpoint",
+                  "pwrite 3 9000 30000 3", "write 4 70000 4"])
+    name, failed = "fsync" if what == "buffer" else "fdatasync", []
+    real, end = getattr(Door, name), "/buffer/1" if what == "buffer" else "/g"
+
+    def once(door: Door, fd: int) -> None:
+        if not failed and os.path.realpath(f"/proc/self/fd/{fd}").endswith(end):
+            failed.append(fd)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(door, fd)
+
+    monkeypatch.setattr(Door, name, once)
+    said = verb(lab.store, "checkpoint")
+    assert said.code and failed and "no checkpoint was taken: Input/output error" in said.err
+    said = verb(lab.store, "checkpoint")
+    assert said.code == 1 and "no checkpoint of it can be made durable before its end" in said.err
+    assert session.ask("checkpoint") == "-1 EIO"
+    content = [session.ask(f"pread {fd} 200000 0") for fd in (3,)]
+    assert session.end() == 0
+    native = lab.start(native=True)
+    native.must(["open f rw"])
+    assert [native.ask("pread 3 200000 0")] == content
+    assert max(lab.messages()) == 2
+    lab.verb("verify")
+    session = lab.start()                  # the next run has another buffer
+    session.must(["open f rw", "pwrite 3 10 10 1", "checkpoint"])
+    assert session.end() == 0
+
+
+def test_of_a_process_run_nothing_is_synced(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = lab.start("--durability", "process")
+    session.must(["open f w,creat", "write 3 70000 1"])
+    monkeypatch.setattr(Door, "fdatasync", lambda door, fd: 1 / 0)
+    assert verb(lab.store, "checkpoint").code == 0
+    session.must(["checkpoint"])
+    assert session.end() == 0
+
+
+def test_a_checkpoint_that_failed_is_not_there(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where its record has its name, which could not be made durable."""
+    session = lab.start()
+    session.must(["open f w,creat", "write 3 70000 1", "checkpoint", "write 3 70000 2"])
+    real, failed = Door.fsync, []
+
+    def once(door: Door, fd: int) -> None:
+        there = list(lab.store.glob("checkpoints/2.meta.*"))
+        if not failed and there and os.path.realpath(f"/proc/self/fd/{fd}") == str(there[0].parent):
+            failed.append(fd)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(door, fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Door, "fsync", once)
+        said = verb(lab.store, "checkpoint")
+    assert said.code and failed
+    assert set(lab.messages()) == {0, 1}
+    session.must(["checkpoint"])
+    assert session.end() == 0
+    assert max(lab.messages()) == 3
+    lab.verb("verify")
