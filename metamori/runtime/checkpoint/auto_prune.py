@@ -51,7 +51,11 @@ def prune(session: SessionState) -> None:
                 _say_once(session, f"this run's checkpoints take more than {size_text(found.max_bytes)} (--max-bytes): "
                                    f"{size_text(taken)} for the newest{_and_others(done.shape.below)}", "size")
     except (MetamoriError, OSError) as error:
-        _say_once(session, f"nothing was pruned: {sentence(error)}")
+        if lstat_or_none(session.store.door, session.store.layout.prune):
+            why = sentence(error.__cause__ if isinstance(error.__cause__, OSError) else error)
+            _say_once(session, f"the next checkpoint completes what could not be pruned to its end: {why}")
+        else:
+            _say_once(session, f"nothing was pruned: {sentence(error)}")
 
 
 def make_room(session: SessionState) -> int:

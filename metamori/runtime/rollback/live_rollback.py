@@ -18,7 +18,6 @@ from metamori._area import lib
 from metamori.errors import ChangedOutside, MetamoriError, StoreBusy
 from metamori.printed import name_text
 from metamori.runtime.area.run_area import Area, NotAtRest, proc_folder
-from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.dirty_pages import mappings
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.rollback import live_part, positions
@@ -89,10 +88,9 @@ class Some:
 def move_live(session: Session, choose: Callable[[int], int], force: bool, some: Some | None = None) -> Moved:
     """Files and names to the index that `choose` names, given where they are. Held unless `force`; NotAtRest.
     ChangedOutside where a file of `some` was, that the run has not used."""
-    area, store = session.area, session.store
     _require_possible(session)
-    with held(area):
-        store.refresh()
+    with held(session):
+        session.store.refresh()
         moved = _move(session, choose, force, some)
     go_on(session)
     return moved
@@ -105,7 +103,7 @@ def carry_through(session: Session) -> None:
     if not area.head.restoring:
         return
     try:
-        with held(area, 0.0):              # a verb that is at it has the lock
+        with held(session, 0.0):           # a verb that is at it has the lock
             session.store.refresh()
             if area.head.restoring:
                 back_or_as_it_is(session, area.head.restoring - 1, reopened=False)
@@ -192,7 +190,6 @@ def changed_text(changed: list[bytes]) -> str:
 
 
 def _record(session: Session) -> int:
-    auto_prune.recover(session.store, session.durable)
     try:
         return session.take_now(REASON)
     except OSError as error:

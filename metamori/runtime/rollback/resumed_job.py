@@ -14,13 +14,14 @@ from metamori.runtime.rollback.rollback import back, go_on, held
 
 def files_back(session: Session, index: int) -> None:
     """Files and names of all of the run's processes to `index`. NoSuchCheckpoint, NotAtRest."""
-    area, store = session.area, session.store
+    store = session.store
     store.refresh()
     if index <= 0 or index not in store.history:
         raise NoSuchCheckpoint(f"there is no checkpoint {index}")
     if session.single:
         store.require_restorable(index)
-    with held(area):
+    with held(session):
+        store.require(index)               # a prune that was completed now may have taken it away
         adopt(session, index)
         back(session, index, reopened=False)
     go_on(session)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from metamori._area import lib
 from metamori.errors import MetamoriError, NoSuchCheckpoint
 from metamori.runtime.area import wal
-from metamori.runtime.area.run_area import Area
-from metamori.runtime.checkpoint import half_way
+from metamori.runtime.checkpoint import auto_prune, half_way
 from metamori.runtime.checkpoint import snapshot as instants
 from metamori.runtime.checkpoint.cut import Cut
 from metamori.runtime.checkpoint.cut import look as look_at
@@ -54,8 +53,7 @@ def roll_back(session: Session, index: int, pid: int, actions: mm_actions) -> No
     """
     area, store = session.area, session.store
     store.refresh()
-    if index < 0 or index not in store.history:
-        raise NoSuchCheckpoint(f"there is no checkpoint {index}")
+    _require_there(session, index)
     slot = _process_slot(session, pid)
     number = area.process(slot).number
     if index == 0 or all(each.process != number for each in store.meta(index).processes):
@@ -63,7 +61,8 @@ def roll_back(session: Session, index: int, pid: int, actions: mm_actions) -> No
     if session.single:
         store.require_restorable(index)
     require_alone(session.area, pid)
-    with held(area):
+    with held(session):
+        _require_there(session, index)
         # none was forked in between: a fork is a call that the freeze waits for
         require_alone(session.area, pid)
         outside = descriptors.untracked(session, index, slot)
@@ -71,12 +70,20 @@ def roll_back(session: Session, index: int, pid: int, actions: mm_actions) -> No
         descriptors.actions_for(session, index, number, outside, actions)
 
 
+def _require_there(session: Session, index: int) -> None:
+    if index < 0 or index not in session.store.history:
+        raise NoSuchCheckpoint(f"there is no checkpoint {index}")
+
+
 @contextmanager
-def held(area: Area, timeout_s: float = 60.0) -> Iterator[None]:
-    """The run locked and frozen, and left so: whoever succeeds lets it go. NotAtRest; NoLiveRun where it has ended."""
+def held(session: Session, timeout_s: float = 60.0) -> Iterator[None]:
+    """The run locked and frozen, and left so: whoever succeeds lets it go. NotAtRest; NoLiveRun where it has ended. A
+    prune that a kill interrupted is completed: it has given out numbers of records, and may take an index away."""
+    area = session.area
     area.lock_session(timeout_s)
     try:
         area.require_going_on()
+        auto_prune.recover(session.store, session.durable)
         area.freeze()
         try:
             yield
