@@ -65,7 +65,7 @@
 #define MM_RULE_ANYWHERE 8  /* flag of a pattern: it is matched with each name, not with the path below its folder */
 #define MM_OUTSIDE_SEEN 256
 #define MM_OUTSIDE_FOLDERS 16
-#define MM_OUTSIDE_PROXY 2    /* of a process's `outside` */
+enum { MM_OUTSIDE_PROXY = 2, MM_OUTSIDE_SOON };      /* of a process's `outside`: it makes calls of such programs; it becomes one soon */
 
 /* journal record types */
 #define MM_TOUCH 3      /* a path, as it was before the run touched it; 1: of an area before version 13, up to `before` */
@@ -270,7 +270,7 @@ struct mm_process {
     uint64_t number;           /* store-wide */
     uint64_t epoch;            /* joined in this epoch */
     uint32_t fd_root;          /* page of 1024 page numbers of 1024 FIT slots each */
-    uint32_t outside;          /* it runs a program that is not tracked; MM_OUTSIDE_PROXY: it makes the calls of such programs */
+    uint32_t outside;          /* 1: it runs a program that is not tracked; or MM_OUTSIDE_... */
     uint32_t leaving;          /* it has come to its end: it counts no more among those that another's end waits for */
     uint32_t held;             /* page of descriptors of ours that an exec leaves open, see private_fds.c; 0: none */
     uint16_t executing;        /* it is about to become another program, which will find this slot as its own */

@@ -92,9 +92,10 @@ static void unseen_in_part(const char *path, const struct stat *st)
     mm_self->outside = 0;
 }
 
+/* It counts as untracked at once, and the proxy makes none of its calls: it takes locks. */
 static void begin_outside(void)
 {
-    mm_self->outside = 1;
+    mm_self->outside = MM_OUTSIDE_SOON;
     enter();
     __atomic_store_n(&mm_area->head->untracked, 1, __ATOMIC_SEQ_CST);
     mm_all_home(0);
@@ -108,7 +109,7 @@ static void leave_run(uint64_t key, const char *why)
 {
     if (why && mm_first_time(key))
         mm_say("%s %s: from now on its files are not checkpointed", program_invocation_name, why);
-    mm_self->outside = 1;
+    mm_self->outside = MM_OUTSIDE_SOON;
     enter();
     __atomic_store_n(&mm_area->head->untracked, 1, __ATOMIC_SEQ_CST);
     mm_all_home(0);
@@ -117,6 +118,7 @@ static void leave_run(uint64_t key, const char *why)
     mm_hold_calls();                   /* other threads come to the end of theirs */
     mm_leave();
     mm_let_calls_go();
+    mm_self->outside = 1;
 }
 
 /* It begins a run with another store, whose programs find their files as the kernel has them. */
@@ -265,6 +267,8 @@ void mm_before_exec(struct mm_exec *image, int dir, const char *path, int flags,
         image->outside = why != NULL;
         (why ? untracked(itself ? "a program" : path, &st, why) : unseen_in_part(itself ? "it" : path, &st));
     }
+    if (image->outside && replaces)
+        __atomic_store_n(&mm_self->outside, 1, __ATOMIC_RELEASE);
 }
 
 /* Nothing was executed, or by somebody else: the memory goes. */

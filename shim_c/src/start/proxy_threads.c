@@ -47,7 +47,8 @@ static int is_ours(const struct mm_shown *call)
 {
     const struct mm_header *h = mm_area->head;
     uint32_t slot = mm_process_of(mm_area, call->tgid);
-    return (slot && !__atomic_load_n(&mm_proc(mm_area, slot)->outside, __ATOMIC_RELAXED))
+    uint32_t outside = slot ? __atomic_load_n(&mm_proc(mm_area, slot)->outside, __ATOMIC_ACQUIRE) : 1;
+    return !outside || outside == MM_OUTSIDE_SOON
         || call->tgid == __atomic_load_n(&h->freeze, __ATOMIC_RELAXED)
         || call->tgid == __atomic_load_n(&h->session_lock, __ATOMIC_RELAXED);
 }
