@@ -209,14 +209,17 @@ long mm_build_id(int fd, char *id, size_t room)
     return note_of(fd, "GNU", NT_GNU_BUILD_ID, id, room);
 }
 
-/* A file that may be a program, to look into it: nothing else, since to open a FIFO is to wait for its writer. */
+/* A file that may be a program, to look into it: nothing else, since to open a FIFO is to wait for its writer.  One that may be
+ * executed but not read is open as no more than a file (O_PATH). */
 long mm_open_program(int dir, const char *path, int flags)
 {
     struct stat st;
     long e = sys(SYS_newfstatat, dir, path, &st, flags & AT_SYMLINK_NOFOLLOW);
     if (e < 0 || !S_ISREG(st.st_mode))
         return e < 0 ? e : -EACCES;
-    return mm_open_spare(dir, path, O_RDONLY | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0), 0);
+    flags = flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0;
+    long fd = mm_open_spare(dir, path, O_RDONLY | flags, 0);
+    return fd == -EACCES && sys(SYS_faccessat, dir, path, X_OK) == 0 ? mm_open_spare(dir, path, O_PATH | flags, 0) : fd;
 }
 
 static const char *why_not(int fd, struct mm_program *found, long (*before)(int fd), int depth)
@@ -229,8 +232,12 @@ static const char *why_not(int fd, struct mm_program *found, long (*before)(int 
         return NULL;
     }
     long n = sys_pread(fd, head, sizeof head - 1, 0);
-    if (n < 0 || sys(SYS_fstat, fd, &st) < 0 || !S_ISREG(st.st_mode))
+    if (sys(SYS_fstat, fd, &st) < 0 || !S_ISREG(st.st_mode))
         return NULL;
+    if (n < 0) {
+        const char *why = privileges(&st, fd);
+        return why ? why : "it cannot be read, and only a dynamic program is tracked then";
+    }
     head[n] = 0;
     if (n >= (long)sizeof(Elf64_Ehdr) && memcmp(head, ELFMAG, SELFMAG) == 0)
         return why_not_elf(fd, head, &st, found);

@@ -207,6 +207,19 @@ static int list_readable(char *const list[])
     return 1;
 }
 
+/* To look into it.  A descriptor that is executed itself (fexecve) need not be fit to be read. */
+static long open_image(int dir, const char *path, int flags)
+{
+    char link[40];
+    if (!(flags & AT_EMPTY_PATH) || *path)
+        return mm_open_program(dir, path, flags);
+    if (!(sys(SYS_fcntl, dir, F_GETFL) & O_PATH))
+        return dir;
+    mm_digits(stpcpy(link, "/proc/thread-self/fd/"), (uint32_t)dir);
+    long fd = mm_open_program(AT_FDCWD, link, 0);
+    return fd < 0 ? dir : fd;
+}
+
 /* path at dir with flags is about to be executed.  replaces: by this process itself; otherwise one that will not be
  * tracked is only noticed (image->outside).  Sets image->envp; image->refused where it must not be executed. */
 void mm_before_exec(struct mm_exec *image, int dir, const char *path, int flags, char *const envp[], int replaces)
@@ -220,7 +233,8 @@ void mm_before_exec(struct mm_exec *image, int dir, const char *path, int flags,
     if (!(mm_active || mm_ready == 2))
         return;
     int itself = (flags & AT_EMPTY_PATH) && !*path, shows = 0, past = 0;
-    long fd = itself ? dir : mm_open_program(dir, path, flags);
+    long fd = open_image(dir, path, flags);
+    int given = itself && fd == dir;
     int ours = mm_active && fd >= 0 && sys(SYS_fstat, fd, &st) == 0;
     struct mm_program found;
     const char *why = fd < 0 ? NULL : ours ? settled_why_not((int)fd, &found) : mm_why_not((int)fd, &found);
@@ -228,7 +242,7 @@ void mm_before_exec(struct mm_exec *image, int dir, const char *path, int flags,
         image->refused = found.refused;
         mm_say("%s is not executed: its redirected data cannot be put in place (%s)", itself ? "a program" : path,
                strerror(-found.refused));
-        if (!itself)
+        if (!given)
             mm_close_spare((int)fd);
         return;
     }
@@ -244,11 +258,11 @@ void mm_before_exec(struct mm_exec *image, int dir, const char *path, int flags,
             shows = !mm_says_leave(envp) && found.shows_calls && sys(SYS_faccessat, AT_FDCWD, mm_library, R_OK) == 0;
         }
     }
-    if (fd >= 0 && !itself)
+    if (fd >= 0 && !given)
         mm_close_spare((int)fd);
     if (why && found.refuses)
         mm_strip(image, envp);
-    else if (!why && !mm_leads_here(envp) && !mm_says_leave(envp))
+    else if ((!why || !found.is_elf) && !mm_leads_here(envp) && !mm_says_leave(envp))
         mm_put_back(image, envp);
     for (int i = 0; mm_active && i <= mm_top_fd; i++)
         if (mm_fds[i].fit)
