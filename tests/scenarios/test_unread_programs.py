@@ -1,4 +1,4 @@
-"""Programs that may be executed but not read, or by an O_PATH descriptor."""
+"""Programs that may be executed but not read, or by an O_PATH descriptor; calls into another world that are refused."""
 
 from __future__ import annotations
 
@@ -17,6 +17,23 @@ CHANGED = "printf X | dd of=old bs=1 seek=1000 conv=notrunc status=none"
 BY_DESCRIPTOR = """
 import os, sys
 os.execve(os.open(sys.argv[1], os.O_PATH), sys.argv[1:], os.environ)
+"""
+REFUSED = """
+import ctypes, os, signal, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+folders, numbers = 0x20000, 0x20000000
+function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda _: 0)
+stack = ctypes.create_string_buffer(1 << 20)
+top = ctypes.c_void_p((ctypes.addressof(stack) + (1 << 20) - 64) & ~63)
+here = os.open("/proc/self/ns/mnt", os.O_RDONLY)
+SYS_clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+for refused in (lambda: libc.unshare(folders | numbers), lambda: libc.setns(here, 0),
+                lambda: libc.clone(function, top, folders | numbers | signal.SIGCHLD, None),
+                lambda: libc.clone(function, top, 0x100 | folders | numbers | signal.SIGCHLD, None),
+                lambda: libc.syscall(SYS_clone, folders | numbers | signal.SIGCHLD, 0, 0, 0, 0)):
+    print(refused(), ctypes.get_errno(), flush=True)
+    subprocess.run([sys.argv[1], "touch", "made"], check=True)
+    os.unlink("made")
 """
 
 
@@ -76,3 +93,11 @@ def test_a_descriptor_only_of_a_path_is_executed(lab: Lab, program: str, options
     assert (done.returncode, done.stdout, done.stderr) == (0, b"Xoo", b"")
     lab.restore(0)
     assert set(lab.state()) == {"old", "log"} and (lab.work / "old").read_bytes() == b"o" * 6000
+
+
+def test_calls_into_another_world_that_are_refused(nobodys: tuple[Lab, list[str]]) -> None:
+    """They change nothing: what comes next is tracked as before."""
+    lab, begin = nobodys
+    words = [*begin, *lab.argv("run"), "--", sys.executable, "-c", REFUSED, BUSYBOX]
+    done = lab.run(words, native=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"-1 1\n" * 5, b"")

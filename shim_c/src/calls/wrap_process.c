@@ -50,28 +50,33 @@ EXPORT pid_t _Fork(void)
 
 #define NAMESPACE "it uses process numbers of its own (a PID namespace): the files of what is started there are not checkpointed"
 
-/* Process numbers, the table of descriptors or the folders are about to become other ones. */
+/* Process numbers, the table of descriptors or the folders have become other ones: noted when the kernel has agreed.  A child with
+ * other numbers may run by then, so files are in place before (mm_outsider_comes). */
 void mm_other_world(unsigned long flags)
 {
     if (!active())
         return;
+    int saved = errno;
     if (flags & CLONE_NEWPID)
         mm_outsider_for_good(3, NAMESPACE);
     if ((flags & CLONE_FILES) && mm_first_time(4))
         mm_say("a thread or process has a table of descriptors that is not its memory's: it is not tracked");
     if (flags & CLONE_NEWNS)
         mm_elsewhere = 1;
+    errno = saved;
 }
 
 /* A process with memory of its own begins in a function; one in our memory is no more than a thread to us. */
 struct beginning {
     int (*function)(void *);
     void *argument;
+    int flags;
 };
 
 static int begin_apart(void *data)
 {
     struct beginning *b = data;
+    mm_elsewhere |= (b->flags & CLONE_NEWNS) != 0;
     mm_in_child();
     return b->function(b->argument);
 }
@@ -87,17 +92,27 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
     if (!active() || !function || !stack)
         return REAL(clone)(function, stack, flags, argument, parent_tid, tls, child_tid);
     int shares_memory = flags & CLONE_VM, shares_files = flags & CLONE_FILES;
-    mm_other_world((flags & (CLONE_NEWPID | CLONE_NEWNS)) | (shares_files && !shares_memory ? CLONE_FILES : 0));
+    if (flags & CLONE_NEWPID)
+        mm_outsider_comes();
     if (shares_memory) {
+        int before = mm_elsewhere;
+        mm_elsewhere |= (flags & CLONE_NEWNS) != 0;
         mm_cloned = 1;
         if (!shares_files)
             mm_memory_shared = 1;
-        return REAL(clone)(function, stack, flags, argument, parent_tid, tls, child_tid);
+        int r = REAL(clone)(function, stack, flags, argument, parent_tid, tls, child_tid);
+        if (r < 0)
+            mm_elsewhere = before;
+        else
+            mm_other_world(flags & CLONE_NEWPID);
+        return r;
     }
-    struct beginning b = { function, argument };
+    struct beginning b = { function, argument, flags };
     mm_fork_begin();
     int r = mm_number_out(REAL(clone)(begin_apart, stack, flags, &b, parent_tid, tls, child_tid));
     mm_fork_in_parent();
+    if (r >= 0)
+        mm_other_world(flags & (CLONE_NEWPID | CLONE_FILES));
     return r;
 }
 
@@ -118,14 +133,18 @@ EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 
 EXPORT int unshare(int flags)
 {
-    mm_other_world(flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
-    return REAL(unshare)(flags);
+    int r = REAL(unshare)(flags);
+    if (r == 0)
+        mm_other_world(flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
+    return r;
 }
 
 EXPORT int setns(int fd, int type)
 {
-    mm_other_world((type & CLONE_NEWPID) | CLONE_NEWNS);   /* a pidfd may mean several */
-    return REAL(setns)(fd, type);
+    int r = REAL(setns)(fd, type);
+    if (r == 0)
+        mm_other_world((type & CLONE_NEWPID) | CLONE_NEWNS);   /* a pidfd may mean several */
+    return r;
 }
 
 EXPORT int chroot(const char *path)

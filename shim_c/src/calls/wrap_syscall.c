@@ -30,14 +30,20 @@
 #define SYS_removexattrat 466
 #endif
 
-static long forked(long number, long a, long b, long c, long d, long e)
+static long forked(long number, uint64_t flags, long a, long b, long c, long d, long e)
 {
+    if (flags & CLONE_NEWPID)
+        mm_outsider_comes();
     mm_fork_begin();
     long r = mm_number_out((pid_t)REAL(syscall)(number, a, b, c, d, e));
-    if (r == 0)
+    if (r == 0) {
+        mm_elsewhere |= (flags & CLONE_NEWNS) != 0;
         mm_in_child();
-    else
+    } else {
         mm_fork_in_parent();
+    }
+    if (r > 0)
+        mm_other_world(flags & (CLONE_NEWPID | CLONE_FILES));
     return r;
 }
 
@@ -74,8 +80,8 @@ static long older(long number, long a, long b, long c, long d, long e, long f)
     ON(utimes, TIMES(b, 2 * sizeof(struct timeval), utimes(S(a), P(b))));
     ON(futimesat, TIMES(c, 2 * sizeof(struct timeval), futimesat(I(a), S(b), P(c))));
     ON(renameat, renameat(I(a), S(b), I(c), S(d)));
-    case SYS_fork: return forked(number, a, b, c, d, e);
-    case SYS_vfork: return forked(SYS_fork, a, b, c, d, e);
+    case SYS_fork: return forked(number, 0, a, b, c, d, e);
+    case SYS_vfork: return forked(SYS_fork, 0, a, b, c, d, e);
     default: return REAL(syscall)(number, a, b, c, d, e, f);
     }
 }
@@ -234,16 +240,14 @@ static long process_call(long number, long a, long b, long c, long d, long e, lo
         mm_cloned |= (a & CLONE_VM) != 0;
         if (!active() || (a & CLONE_VM) || b)
             return REAL(syscall)(number, a, b, c, d, e, f);
-        mm_other_world(a & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
-        return forked(number, a, b, c, d, e);
+        return forked(number, (uint64_t)a, a, b, c, d, e);
     case SYS_clone3: {
         const struct clone_args *arguments = P(a);
         mm_cloned = 1;
         if (!active() || (size_t)b < CLONE_ARGS_SIZE_VER0 || mm_usable(arguments, CLONE_ARGS_SIZE_VER0, 0) < CLONE_ARGS_SIZE_VER0
             || (arguments->flags & CLONE_VM) || arguments->stack)
             return REAL(syscall)(number, a, b, c, d, e, f);
-        mm_other_world(arguments->flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
-        return forked(number, a, b, c, d, e);
+        return forked(number, arguments->flags, a, b, c, d, e);
     }
     case SYS_io_submit:
     case SYS_io_uring_setup: {

@@ -64,6 +64,15 @@ static void outside_for_good(uint64_t key, const char *what)
     __atomic_store_n(&mm_area->head->untracked, 1, __ATOMIC_SEQ_CST);
 }
 
+/* Somebody who is not tracked may be about to look at files: they are in place until a checkpoint sees that nobody does. */
+void mm_outsider_comes(void)
+{
+    enter();
+    __atomic_store_n(&mm_area->head->untracked, 1, __ATOMIC_SEQ_CST);
+    mm_all_home(0);
+    leave();
+}
+
 /* Somebody who is not tracked begins to look at files, for good: no process slot says when that ends. */
 void mm_outsider_for_good(uint64_t key, const char *what)
 {

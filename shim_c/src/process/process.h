@@ -72,6 +72,7 @@ const char *mm_variable(const char *name);
 /* exec.c */
 void mm_all_home(uint64_t dev);
 void mm_show(int fd, uint32_t slot);
+void mm_outsider_comes(void);
 void mm_outsider_for_good(uint64_t key, const char *what);
 void mm_leave_for_another(void);
 int mm_leave_for(uid_t uid);
