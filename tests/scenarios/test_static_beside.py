@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from lab import Lab
-from test_static_programs import BUSYBOX, OPTIONS, every_index, is_static
+from stops import Stops
+from test_static_kills import READY, goes_on
+from test_static_paths import built
+from test_static_programs import BUSYBOX, OPTIONS, every_index, is_static, open_folder, prepare, programs  # noqa: F401
+
+OPENS = """
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int main(void)
+{
+    int fd = open("late", O_RDWR);
+    printf("%d\\n", fd < 0 ? errno : (int)pwrite(fd, "S", 1, 0));
+    return 0;
+}
+"""
 
 pytestmark = pytest.mark.skipif(not is_static(BUSYBOX), reason="no static busybox")
 
@@ -15,3 +34,21 @@ def test_a_tracked_program_below_a_static_one_becomes_static(lab: Lab, native_la
     steps = [f"bash -c '{BUSYBOX} echo more >> log; :'; cat log",
              f"bash -c 'exec 3<> old; echo X >&3; {BUSYBOX} echo Y >&3; :'; head -c 8 old"]
     every_index(lab, native_lab, [BUSYBOX, "sh"], steps, options)
+
+
+def test_a_file_that_comes_while_it_is_looked_for(lab: Lab) -> None:
+    """Of one that was not there the program hears that, and does not get one that nobody follows."""
+    stops = Stops(lab.folder / "stops")
+    prepare(lab)
+    program = built(lab.folder, OPENS)
+    with subprocess.Popen([*lab.argv("run"), "--", "sh", "-c", f"{READY}; {program}"], cwd=lab.work,
+                          env=lab.env | stops.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout and run.stdout.readline() == b"ready\n"
+        stops.arm("proxy.made")
+        goes_on(run)
+        stops.wait("proxy.made")
+        (lab.work / "late").write_text("late\n")
+        stops.go("proxy.made")
+        assert run.stdout.read() == b"2\n"
+        assert run.wait(60) == 0
+    assert (lab.work / "late").read_text() == "late\n"

@@ -60,7 +60,8 @@ static long written_unseen(int fd, int flags)
 }
 
 /* Regular files, and those that are about to be made; to open anything else may wait, or mean this process.
- * *there: it is a file of our user's; with one that is there O_CREAT means nothing (fs.protected_regular looks at others'). */
+ * *there: 1: it is a file of our user's; with one that is there O_CREAT means nothing (fs.protected_regular looks at others');
+ * -1: nothing is. */
 static int is_for_us(const struct mm_place *place, int flags, uint64_t resolve, int *there)
 {
     struct stat st;
@@ -76,7 +77,7 @@ static int is_for_us(const struct mm_place *place, int flags, uint64_t resolve, 
     } else {
         looked = sys(SYS_newfstatat, place->dir, place->path, &st, follow);
     }
-    *there = looked == 0 && mm_is_own_file(&st);
+    *there = looked == -ENOENT ? -1 : looked == 0 && mm_is_own_file(&st);
     if (looked == 0 && mm_is_kernels_file(&st))
         return 0;
     if (flags & O_PATH)
@@ -87,6 +88,19 @@ static int is_for_us(const struct mm_place *place, int flags, uint64_t resolve, 
 }
 
 #define RESOLVES (RESOLVE_NO_XDEV | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH | RESOLVE_IN_ROOT | RESOLVE_CACHED)
+
+/* Nothing is there for the program either.  The kernel would look again, and find what the run makes meanwhile.  Behind a link it may
+ * be somewhere else than here (/proc/self), and a program without a free number hears of that first. */
+static int is_missing(const struct mm_shown *call, const struct mm_waiting *from, struct mm_place *place, int flags, uint64_t resolve)
+{
+    struct open_how look = { .flags = O_PATH | O_CLOEXEC, .resolve = resolve | RESOLVE_NO_SYMLINKS };
+    if (flags & (O_CREAT | O_PATH) || (flags & O_TMPFILE) == O_TMPFILE || resolve & RESOLVE_CACHED || !mm_reach_file(call, from, place))
+        return 0;
+    long fd = sys(SYS_openat2, place->dir, place->path, &look, sizeof look);
+    if (fd >= 0)
+        sys_close((int)fd);
+    return fd == -ENOENT && mm_has_number_left(from);
+}
 
 #define MARK 64                        /* a signal that nobody is sent: nothing is asynchronous here */
 
@@ -140,7 +154,7 @@ static int open_there(const struct mm_place *place, int flags, mode_t mode, uint
 static enum mm_answer opened_for_it(struct mm_shown *call, int fd, int flags, long *result)
 {
     if (fd < 0)
-        return errno == EMFILE || errno == ENFILE ? MM_ANSWER_KERNEL : mm_answered(-1, result);
+        return mm_answered_by(errno == EMFILE ? -ENFILE : -errno, result);     /* it is ours that has no number left */
     long e = written_unseen(fd, flags);
     if (call->tries == 1)
         MM_STOP("proxy.opened");
@@ -157,8 +171,8 @@ static enum mm_answer open_at(struct mm_shown *call, const struct mm_waiting *fr
     if (was_given(call, from))
         return mm_answered_by(call->given - 1, result);
     if (!is_for_us(place, flags, resolve, &there))
-        return MM_ANSWER_KERNEL;
-    int as_it_is = there && (flags & (O_CREAT | O_EXCL | O_DIRECTORY)) == O_CREAT;    /* most often it stays there */
+        return there < 0 && is_missing(call, from, place, flags, resolve) ? mm_answered_by(-ENOENT, result) : MM_ANSWER_KERNEL;
+    int as_it_is = there > 0 && (flags & (O_CREAT | O_EXCL | O_DIRECTORY)) == O_CREAT;    /* most often it stays there */
     if (flags & O_TRUNC && !mm_has_number_left(from))
         return mm_answered_by(-EMFILE, result);
     if ((flags & O_TRUNC || (makes && !as_it_is)) && !mm_reach_file(call, from, place))
