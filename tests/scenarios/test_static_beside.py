@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from lab import Lab
 from stops import Stops
+from test_errors import as_nobody
 from test_static_kills import READY, goes_on
 from test_static_paths import built
 from test_static_programs import BUSYBOX, OPTIONS, every_index, is_static, open_folder, prepare, programs  # noqa: F401
@@ -52,3 +54,24 @@ def test_a_file_that_comes_while_it_is_looked_for(lab: Lab) -> None:
         assert run.stdout.read() == b"2\n"
         assert run.wait(60) == 0
     assert (lab.work / "late").read_text() == "late\n"
+
+
+def ordinary(lab: Lab) -> list[str]:
+    prepare(lab)
+    return as_nobody(lab)
+
+
+@pytest.mark.parametrize("limit", ["ulimit -n 1024", "ulimit -f 8"])
+def test_the_first_static_program_is_under_limits(open_folder: Path, limit: str) -> None:  # noqa: F811
+    """They are not those of the others, nor is it the end of tracking if it cannot be tracked itself."""
+    lab = Lab(open_folder, Path(BUSYBOX))
+    begin = ordinary(lab)
+    (lab.work / "old").write_bytes(b"o" * 300000)
+    script = f"({limit}; {BUSYBOX} true); {BUSYBOX} sh -c 'printf X | dd of=old bs=1 seek=200000 conv=notrunc'"
+    done = lab.run([*begin, *lab.argv("run"), "--", "bash", "-c", script], native=True)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.decode().splitlines() if line.startswith("metamori")]
+    assert len(said) == 1 and "it is static" in said[0]
+    assert (lab.work / "old").read_bytes()[200000:200002] == b"Xo"
+    assert lab.run([*begin, *lab.argv("restore", 0)], native=True).returncode == 0
+    assert (lab.work / "old").read_bytes() == b"o" * 300000

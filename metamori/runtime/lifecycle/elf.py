@@ -11,7 +11,7 @@ from metamori.tables.record import record
 
 NO_PROGRAM = "it is not a program: neither ELF nor a script with an interpreter line"     # execvp gives it to a shell
 _BY_ITSELF = "it is a Go program, which calls the kernel by itself"
-_PROXY_FILES = 4096                    # MM_PROXY_FILES in shim_c/src/start/proxy.h
+_PROXY_FILES = 4096                    # MM_PROXY_FILES in shim_c/src/process/call_filter.h
 _REFUSALS = {
     errno.ENOSYS: "the kernel has no seccomp filters",
     errno.EINVAL: "the kernel has no seccomp user notification; Linux 5.19 or newer has it",

@@ -301,8 +301,33 @@ static void become_proxy(int ready)
         sys(SYS_execve, "/proc/self/exe", argv, image.envp);
 }
 
-/* 1: there is one, this or another's. */
-static int start_proxy(void)
+/* It serves the whole run, and would be under the limits of the program that comes first.  0: it would stay there. */
+static int has_limits_of_run(void)
+{
+    static const int of[] = { RLIMIT_FSIZE, RLIMIT_AS, RLIMIT_DATA, RLIMIT_CPU, RLIMIT_NPROC, RLIMIT_NOFILE };
+    const struct mm_header *h = mm_area->head;
+    int run = (h->flags & MM_SUPERVISED) && mm_start_time(h->supervisor) == h->supervisor_start ? (int)h->supervisor : 0;
+    char processors[128];
+    struct rlimit limit;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        if (sys(SYS_prlimit64, run, of[i], 0, &limit) < 0 && sys(SYS_prlimit64, 0, of[i], 0, &limit) < 0)
+            return 0;
+        if (!run)
+            limit.rlim_cur = limit.rlim_max;
+        if (sys(SYS_prlimit64, 0, of[i], &limit, 0) < 0 || (of[i] == RLIMIT_NOFILE && limit.rlim_max < MM_PROXY_FILES))
+            return 0;
+    }
+    long bytes = run ? sys(SYS_sched_getaffinity, run, sizeof processors, processors) : 0;
+    long favour = run ? sys(SYS_getpriority, PRIO_PROCESS, run) : 0;       /* 20 and less the more it is nice */
+    if (bytes > 0)
+        sys(SYS_sched_setaffinity, 0, bytes, processors);
+    if (favour > 0)
+        sys(SYS_setpriority, PRIO_PROCESS, 0, 20 - favour);
+    return 1;
+}
+
+/* What it says when it can be reached, or that there is another; 0: it has not begun. */
+static char start_proxy(void)
 {
     int ready[2];
     char answer = 0;
@@ -311,7 +336,7 @@ static int start_proxy(void)
     long pid = mm_quiet_fork();
     if (pid == 0) {
         sys(SYS_setsid);
-        if (mm_quiet_fork() == 0)
+        if (has_limits_of_run() && mm_quiet_fork() == 0)
             become_proxy(ready[1]);
         sys(SYS_exit_group, 0);
     }
@@ -324,20 +349,21 @@ static int start_proxy(void)
             sys(SYS_read, ready[0], &answer, 1);
     }
     sys_close(ready[0]);
-    return answer != 0;
+    return answer;
 }
 
 /* Where there is none, one is started. */
 static long proxy(void)
 {
+    char said;
     long box = take_place();
     for (int i = 0; i < ANSWER_S * 500 && (box == -ECONNREFUSED || box == -ENOENT); i++) {
         if (i % 100)
             sys_pause_us(2000);
         else if (!mm_may_read_others())        /* one that is there has read our memory */
             return -ENOSYS;
-        else if (!start_proxy()) {
-            mm_area->head->calls_hidden = 1;
+        else if ((said = start_proxy()) != MM_PROXY_GO && said != MM_PROXY_NO) {
+            mm_area->head->calls_hidden |= said == MM_PROXY_BLIND;     /* else this once: the next may begin */
             return -ENOSYS;
         }
         box = take_place();

@@ -13,6 +13,7 @@
 
 #define MM_PROXY_GO 'g'                /* as it says, or that another is there: */
 #define MM_PROXY_NO 'n'
+#define MM_PROXY_BLIND 'b'             /* nor would any other see the calls */
 
 /* A letter to it: one byte, and a descriptor. */
 #define MM_PROXY_LISTENER 'l'          /* of a program whose calls are shown */
@@ -27,6 +28,7 @@
 #endif
 
 #define MM_PROXY_PLACES 448            /* programs at once, without those that they start */
+#define MM_PROXY_FILES 4096            /* descriptors of the proxy */
 
 void mm_place_back(void);
 void mm_rights_here(uint32_t rights[11]);

@@ -416,7 +416,7 @@ static int serve_one_round(void)
 
 void mm_proxy_serve(int joined)
 {
-    char ready = MM_PROXY_GO;
+    char ready = MM_PROXY_GO, blind = MM_PROXY_BLIND;
     mm_holding++;                      /* for good: no program has handlers here */
     if (joined < 0)
         end_all();
@@ -425,8 +425,11 @@ void mm_proxy_serve(int joined)
         end_all();
     find_listeners();
     if (!again) {
-        if (!mm_may_look_into((int)standby))
-            end_all();                 /* the calls are not there that look into a process */
+        int looks = mm_may_look_into((int)standby);
+        if (!looks && standby > 0)     /* the calls are not there that look into a process */
+            sys(SYS_write, MM_PROXY_READY, &blind, 1);
+        if (!looks)
+            end_all();
         open_box();
     }
     __atomic_or_fetch(&mm_area->head->proxy_places, MM_PROXY_OPEN, __ATOMIC_SEQ_CST);
