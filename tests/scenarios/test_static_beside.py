@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +28,19 @@ int main(void)
     int fd = open("late", O_RDWR);
     printf("%d\\n", fd < 0 ? errno : (int)pwrite(fd, "S", 1, 0));
     return 0;
+}
+"""
+
+# the descriptor that it executes: of what it is given
+FEXECVE = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <unistd.h>
+
+int main(int argc, char **argv, char **envp)
+{
+    (void)argc;
+    return execveat(open(argv[1], O_PATH | O_CLOEXEC), "", argv + 1, envp, AT_EMPTY_PATH);
 }
 """
 
@@ -75,3 +92,38 @@ def test_the_first_static_program_is_under_limits(open_folder: Path, limit: str)
     assert (lab.work / "old").read_bytes()[200000:200002] == b"Xo"
     assert lab.run([*begin, *lab.argv("restore", 0)], native=True).returncode == 0
     assert (lab.work / "old").read_bytes() == b"o" * 300000
+
+
+def small(machine: int, bits: int, code: bytes) -> bytes:
+    """A program that is nothing but these instructions."""
+    at = 0x400000
+    if bits == 2:
+        head = struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, at + 120, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+        part = struct.pack("<IIQQQQQQ", 1, 5, 0, at, at, 120 + len(code), 120 + len(code), 4096)
+    else:
+        head = struct.pack("<HHIIIIIHHHHHH", 2, machine, 1, at + 84, 52, 0, 0, 52, 32, 1, 0, 0, 0)
+        part = struct.pack("<IIIIIIII", 1, 0, at, at, 84 + len(code), 84 + len(code), 5, 4096)
+    return b"\x7fELF" + bytes((bits, 1, 1)) + bytes(9) + head + part + code
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="x86 instructions")
+def test_a_32_bit_program_below_a_static_one(lab: Lab) -> None:
+    """No filter shows its calls: said once."""
+    program = lab.folder / "small"
+    program.write_bytes(small(3, 1, bytes.fromhex("31db b801000000 cd80".replace(" ", ""))))       # exit(0)
+    program.chmod(0o755)
+    if subprocess.run([program], check=False).returncode:
+        pytest.skip("no 32-bit programs here")
+    done = lab.run([BUSYBOX, "sh", "-c", f"{program}; {program}; echo > made"])
+    assert done.returncode == 0
+    said = rb"metamori: \S+small cannot be tracked: it is a 32-bit program\. Its files are not checkpointed\n"
+    assert re.fullmatch(said, done.stderr)
+
+
+def test_a_static_program_executes_a_descriptor(lab: Lab, programs: Callable[[str], Path]) -> None:  # noqa: F811
+    """AddressSanitizer's runtime would end a program that comes with our library before it."""
+    prepare(lab)
+    done = lab.run([built(lab.folder, FEXECVE), programs("asan")])
+    assert (done.returncode, done.stderr) == (0, b"")
+    lab.restore(0)
+    assert set(lab.state()) == {"old", "log"} and (lab.work / "log").read_text() == "first\n"

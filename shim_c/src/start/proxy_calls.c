@@ -400,26 +400,42 @@ static void say_not_tracked(const struct mm_shown *call, const struct mm_waiting
                            "than the run. Its files are not checkpointed\n", name));
 }
 
+/* What it executes, here; named by its descriptor (fexecve) as well.  -1: it is not to be had. */
+static long executed(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, int flags, struct mm_place *place)
+{
+    if (!(flags & AT_EMPTY_PATH) || mm_shown_string(call, path, place->path, sizeof place->path) != 0)
+        return mm_find_place(call, from, dir, path, place) ? sys_openat(place->dir, place->path, O_PATH | O_CLOEXEC, 0) : -1;
+    long fd = mm_shown_descriptor(call, from, dir);
+    snprintf(place->path, sizeof place->path, "/proc/self/fd/%ld", fd);
+    return fd;
+}
+
 void mm_look_at_program(const struct mm_shown *call, const struct mm_waiting *from)
 {
     struct mm_place place = MM_NO_PLACE;
-    int at = call->notice.data.nr == SYS_execveat, dir = at ? (int)call->notice.data.args[0] : AT_FDCWD;
+    const __u64 *a = call->notice.data.args;
+    int at = call->notice.data.nr == SYS_execveat, dir = at ? (int)a[0] : AT_FDCWD;
     struct stat st;
     char text[300 + 256];
     struct mm_program found;
-    long fd = from->here && mm_find_place(call, from, dir, call->notice.data.args[at], &place)
-        ? sys_openat(place.dir, place.path, O_PATH | O_CLOEXEC, 0) : -1;
+    long fd = from->here ? executed(call, from, dir, a[at], at ? (int)a[4] : 0, &place) : -1;
     long image = fd < 0 ? fd : mm_open_program(place.dir, place.path, 0);
     mm_leave_place(&place);
-    if (image >= 0 && mm_why_not((int)image, &found) && found.refuses)
-        take_library_out(call, call->notice.data.args[at + 2]);
+    const char *why = image < 0 ? NULL : mm_why_not((int)image, &found);
+    if (why && found.refuses)
+        take_library_out(call, a[at + 2]);
     if (image >= 0)
         mm_close_spare((int)image);
-    if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && mm_gains_rights(&st, (int)fd)
-        && mm_gets_no_rights(from)) {
+    int is_file = fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode), gains = is_file && mm_gains_rights(&st, (int)fd);
+    uint64_t key = is_file ? (st.st_ino * 0x9e3779b97f4a7c15ull) ^ st.st_dev : 0;
+    if (is_file && why && !found.shows_calls && !gains) {      /* the filter is for programs of this processor's own kind */
+        int n = snprintf(text, sizeof text, "metamori: %.255s cannot be tracked: %s. Its files are not checkpointed\n", place.path, why);
+        say_there(call, from, key, text, n);
+    }
+    if (gains && mm_gets_no_rights(from)) {
         int n = snprintf(text, sizeof text, "metamori: %.255s gets no rights of another user: it is started below a program that is not "
                          "dynamic. With METAMORI_STATIC=untracked it gets them\n", place.path);
-        say_there(call, from, (st.st_ino * 0x9e3779b97f4a7c15ull) ^ st.st_dev ^ SYS_execve, text, n);
+        say_there(call, from, key ^ SYS_execve, text, n);
     }
     if (fd >= 0)
         sys_close((int)fd);
