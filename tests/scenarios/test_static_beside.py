@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import struct
 import subprocess
 from collections.abc import Callable
@@ -127,3 +128,15 @@ def test_a_static_program_executes_a_descriptor(lab: Lab, programs: Callable[[st
     assert (done.returncode, done.stderr) == (0, b"")
     lab.restore(0)
     assert set(lab.state()) == {"old", "log"} and (lab.work / "log").read_text() == "first\n"
+
+
+def test_a_tracer_sees_nothing_of_ours(lab: Lab) -> None:
+    calls = lab.folder / "calls"
+    if not shutil.which("strace") or lab.run(["strace", "-o", calls, "true"], native=True).returncode:
+        pytest.skip("no strace here")
+    prepare(lab)
+    done = lab.run(["strace", "-f", "-o", calls, BUSYBOX, "rm", "log"])
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "metamori-proxy" not in calls.read_text() and "unlink" in calls.read_text()
+    lab.restore(0)
+    assert set(lab.state()) == {"old", "log"}

@@ -11,6 +11,7 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -18,8 +19,8 @@
 #define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)      /* Linux 5.19 */
 #endif
 
-/* A process that no handler and no wait of the program's tells of: no signal when it ends. */
-long mm_quiet_fork(void) { return sys(SYS_clone, 0, 0, 0, 0, 0); }
+/* A process that no handler and no wait of the program's tells of: no signal when it ends, and no tracer gets it. */
+long mm_quiet_fork(void) { return sys(SYS_clone, CLONE_UNTRACED, 0, 0, 0, 0); }
 
 long mm_set_listener(const struct sock_fprog *filter)
 {
