@@ -82,6 +82,7 @@ class Memory:
         self.input.write_bytes(stdin)
         self.setup = setup or {}
         self.may_refuse: Callable[[str], bool] = lambda line: False
+        self.within: Sequence[str] = ()    # what starts the run
         self.added: dict[str, str] = {}    # to the environment of what is started from now on
         self.native = self._uninterrupted() if ends else Uninterrupted(0, b"", {})
         self.work = self._place("work")
@@ -89,11 +90,11 @@ class Memory:
     def _place(self, name: str) -> Path:
         place = self.folder / name
         place.mkdir()
-        if self.user:
-            for each in (self.folder, place):
-                os.chown(each, self.user.pw_uid, self.user.pw_gid)
         for path, content in self.setup.items():
             (place / path).write_bytes(content)
+        if self.user:
+            for each in (self.folder, place, *place.iterdir()):
+                os.chown(each, self.user.pw_uid, self.user.pw_gid)
         return place
 
     def environment(self) -> dict[str, str]:
@@ -120,7 +121,7 @@ class Memory:
     # -- verbs ---------------------------------------------------------------------------------------
 
     def start(self, *options: str, within: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-        command = [*within, *METAMORI, "run", "--memory", *options, "--", *self.command]
+        command = [*within, *self.within, *METAMORI, "run", "--memory", *options, "--", *self.command]
         with self.input.open("rb") as stdin, (self.folder / "out").open("wb") as out, \
                 (self.folder / "err").open("wb") as err:
             return subprocess.Popen(command, cwd=self.work, env=self.environment(), stdin=stdin, stdout=out, stderr=err,

@@ -87,6 +87,12 @@ static uint64_t first_after(uint64_t address)
     return low;
 }
 
+int mm_has_pages(const struct mm_vma *v)
+{
+    uint64_t first = first_after(v->start);
+    return first < ENGINE->image.existing && ENGINE->existing[first].start < v->end;
+}
+
 /* Each image of the chain in turn, the complete one first; only pages that exist at the instant. */
 void mm_fill_from(const char *path)
 {

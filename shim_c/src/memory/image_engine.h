@@ -293,6 +293,7 @@ int mm_image_open(const char *path);
 void mm_take(int fd, void *to, uint64_t n, uint64_t *at);
 uint64_t mm_in_order(struct mm_span *s, uint64_t count);
 void mm_fill_from(const char *path);
+int mm_has_pages(const struct mm_vma *v);
 
 /* engine/private_fds.c, area/context.c */
 int mm_next_own(int from);
@@ -315,7 +316,8 @@ int mm_term_waits(const siginfo_t *info, void *context);
 /* program_back.c: the rest of the library, once the program's memory is there again */
 void mm_descriptors_back(const struct mm_came_descriptor *list, uint32_t count);
 int mm_locks_back(const struct mm_came_lock *list, uint32_t count);
-void mm_shared_file_back(uint64_t address, uint64_t length, int protection, const char *path, uint64_t offset);
+void mm_shared_file_back(const struct mm_vma *v, const char *path);
+void mm_private_file_back(const char *path);
 
 /* switch.c: assembly */
 int mm_switch(uint64_t registers[8], void (*run)(void *), void *argument, void *stack);

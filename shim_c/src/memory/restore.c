@@ -7,6 +7,7 @@
 #include "memory/image_engine.h"
 
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 
 static void read_tables(const char *path)
 {
@@ -170,14 +171,21 @@ static void remove_segments(void)
             sys(SYS_shmctl, p.segments[i].fd, IPC_RMID, 0);
 }
 
+static void path_of_own(char path[40], int fd)
+{
+    char number[24] = { 0 }, *digits = own_decimal(number + 23, (uint64_t)fd);
+    own_copy(path, "/proc/self/fd/", 14);
+    own_copy(path + 14, digits, own_length(digits) + 1);
+}
+
 /* By a descriptor that may write: every process that has one does it before it runs, the first has done it for all. */
 static void seal_segments(void)
 {
     struct plan p = plan();
     for (uint32_t i = 0; i < p.how->segments; i++)
         if (p.segments[i].seals && p.segments[i].open >= 0) {
-            char path[40] = "/proc/self/fd/", number[24] = { 0 }, *digits = own_decimal(number + 23, (uint64_t)p.segments[i].open);
-            own_copy(path + 14, digits, own_length(digits) + 1);
+            char path[40];
+            path_of_own(path, p.segments[i].open);
             long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
             if (fd < 0 || (sys(SYS_fcntl, fd, F_ADD_SEALS, p.segments[i].seals) < 0
                            && (uint32_t)sys(SYS_fcntl, fd, F_GET_SEALS, 0) != p.segments[i].seals))
@@ -185,6 +193,26 @@ static void seal_segments(void)
             sys_close((int)fd);
         }
 }
+
+/* A private mapping's file.  Its mode may have been changed since it was opened: no library of the program's is there yet (base/opened_up.c). */
+static long open_private(const char *path)
+{
+    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), at = fd == -EACCES ? sys_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0) : -1;
+    struct stat st;
+    char by[40];
+    if (at < 0)
+        return fd;
+    path_of_own(by, (int)at);
+    if (sys(SYS_fstat, at, &st) == 0 && S_ISREG(st.st_mode) && !(st.st_mode & S_ISGID)
+        && sys(SYS_fchmodat, AT_FDCWD, by, (st.st_mode & 07777) | S_IRUSR) == 0) {
+        fd = sys_openat(AT_FDCWD, by, O_RDONLY | O_CLOEXEC, 0);
+        sys(SYS_fchmodat, AT_FDCWD, by, st.st_mode & 07777);
+    }
+    sys_close((int)at);
+    return fd;
+}
+
+static int maps_file(const struct mm_vma *v) { return ENGINE->then.path[v->path] == '/' && !shared_memory(&ENGINE->then, v); }
 
 static void make_area(const struct mm_vma *v)
 {
@@ -202,16 +230,20 @@ static void make_area(const struct mm_vma *v)
         attach(v, segment);
         return;
     }
-    if (path[0] == '/' && !shared_memory(t, v)) {
-        fd = sys_openat(AT_FDCWD, path, (v->shared && (protection & PROT_WRITE) ? O_RDWR : O_RDONLY) | O_CLOEXEC, 0);
-        if (fd < 0)
+    if (v->shared && maps_file(v)) {         /* its place, until the program's own calls can map it (program_back.c) */
+        protection = PROT_NONE;
+        flags = MAP_FIXED_NOREPLACE | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    } else {
+        if (maps_file(v) && (fd = open_private(path)) < 0)
             mm_cannot_come_back("a file that it had mapped cannot be opened: ", path);
-    } else if (segment < 0) {
-        flags |= MAP_ANONYMOUS | (protection ? 0 : MAP_NORESERVE);
+        if (fd < 0 && segment < 0)
+            flags |= MAP_ANONYMOUS | (protection ? 0 : MAP_NORESERVE);
+        if (v->shared || mm_has_pages(v))  /* for as long as it is being filled */
+            protection |= PROT_READ | PROT_WRITE;
     }
-    if (!v->shared || fd < 0)              /* for as long as it is being filled */
-        protection |= PROT_READ | PROT_WRITE;
     r = sys(SYS_mmap, v->start, v->end - v->start, protection, flags, fd >= 0 ? fd : segment, v->offset);
+    if (r == -ENOMEM && !v->shared)        /* it may have been made so, or to be read only */
+        r = sys(SYS_mmap, v->start, v->end - v->start, protection, flags | MAP_NORESERVE, fd, v->offset);
     if (r != (long)v->start)
         mm_cannot_come_back("a mapping cannot be made: ", path);
     if (fd >= 0)
@@ -243,8 +275,10 @@ static void kernel_and_library(const struct plan *p)
     mm_end_turn();
     for (uint64_t i = 0; i < e->then.areas; i++) {
         const struct mm_vma *v = &e->then.area[i];
-        if (counts(v) && v->shared && !shared_memory(&e->then, v) && (v->protection & PROT_WRITE))
-            mm_shared_file_back(v->start, v->end - v->start, (int)v->protection, e->then.path + v->path, v->offset);
+        if (counts(v) && maps_file(v) && v->shared)
+            mm_shared_file_back(v, e->then.path + v->path);
+        else if (counts(v) && maps_file(v) && (i == 0 || !own_equal(e->then.path + v[-1].path, e->then.path + v->path)))
+            mm_private_file_back(e->then.path + v->path);
     }
     mm_process_state_back(&e->image);
     mm_as_program.hold_term();
@@ -318,7 +352,7 @@ static void come_back_there(void)
         const struct mm_vma *v = &e->then.area[i];
         if (is_whole(v))
             map_whole(v);
-        else if (v->kind == AREA_PLAIN && (v->protection & 3) != 3)
+        else if (v->kind == AREA_STACK || (v->kind == AREA_PLAIN && (v->protection & 3) != 3))
             sys(SYS_mprotect, v->start, v->end - v->start, v->protection);
     }
     e->pid = (uint32_t)sys_getpid();

@@ -1,0 +1,65 @@
+"""What a program has mapped, seldom seen: as it was when it comes back, or refused by its name."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from comeback import Memory, built
+
+pytestmark = pytest.mark.usefixtures("installed")
+OLD = b"".join(bytes([letter]) * 4096 for letter in b"abcd")
+FILES = {"shared": OLD, "private": OLD, "closed": OLD}
+
+
+def came_back(case: Memory, *indexes: int) -> None:
+    """To the same end."""
+    for index in indexes:
+        done = case.verb("restart", str(index))
+        assert (done.returncode, b"came back" in done.stderr) == (case.native.status, True), done
+        assert case.native.output.endswith(done.stdout) and done.stdout, (done.stdout, case.native.output)
+
+
+def run_of(case: Memory) -> None:
+    if case.native.status == 77:
+        pytest.skip("this machine has none")
+    assert case.start().wait(300) == case.native.status, case.errors()
+    assert (case.folder / "out").read_bytes() == case.native.output
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """To an ordinary user, as pytest's own are not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("how", [[], ["shut"]], ids=["open", "shut"])
+def test_mappings_that_only_read_show_what_is_written_later(open_to_all: Path, how: list[str]) -> None:
+    """Where the modes allow nothing any more, too, to an ordinary user."""
+    case = Memory(open_to_all, [built(open_to_all, "mapped.c"), *how], setup=FILES,
+                  user="nobody" if os.geteuid() == 0 else None)
+    assert case.native.status == 0, case.native
+    run_of(case)
+    for _ in range(2):
+        case.goes_on(1)
+
+
+@pytest.mark.parametrize("name", ["stack.c"])
+def test_protections(tmp_path: Path, name: str) -> None:
+    case = Memory(tmp_path, [built(tmp_path, name)])
+    run_of(case)
+    came_back(case, 1)
+
+
+def test_more_address_space_than_memory(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.write(b"f")
+        file.truncate(1 << 39)
+    case = Memory(tmp_path, [built(tmp_path, "sparse.c"), tmp_path / "sparse"])
+    run_of(case)
+    came_back(case, 1)
