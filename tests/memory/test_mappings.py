@@ -49,6 +49,14 @@ def test_mappings_that_only_read_show_what_is_written_later(open_to_all: Path, h
         case.goes_on(1)
 
 
+def test_guarded_pages(tmp_path: Path) -> None:
+    """No checkpoint touches them; they are guarded again, and what was there is not."""
+    case = Memory(tmp_path, [built(tmp_path, "guards.c")])
+    run_of(case)
+    assert case.errors().count("taken") == 4
+    came_back(case, 4, 3, 2, 1)
+
+
 @pytest.mark.parametrize("name", ["stack.c"])
 def test_protections(tmp_path: Path, name: str) -> None:
     case = Memory(tmp_path, [built(tmp_path, name)])

@@ -132,6 +132,10 @@ CASES = {
         "(21, 0, 1, 22), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)));"
         "kept = ctypes.create_string_buffer(rules); prctl = ctypes.CDLL(None).prctl; prctl(38, 1, 0, 0, 0);"
         "assert not prctl(22, 2, struct.pack('HxxxxxxQ', 6, ctypes.addressof(kept)))", "", "Operation not permitted"),
+    "shared memory of which little is used": (
+        "import mmap; m = mmap.mmap(-1, 1 << 30); m[:4096] = b'x' * 4096",
+        "assert int(open('/proc/self/status').read().partition('RssShmem:')[2].split()[0]) < 10000",
+        "it maps more than 256 MiB of shared memory"),
     "a mapped device": ("import mmap; fd = os.open('/dev/full', os.O_RDWR);"
                         "m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE); os.close(fd)", "", "it maps a device"),
     "large pages": ("import mmap; m = mmap.mmap(-1, 2 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)", "",

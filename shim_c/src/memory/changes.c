@@ -18,6 +18,8 @@ enum { ALL, PROTECT, LOOK };               /* what a walk is for: see scan */
 #define LOOKED_AT (16ul << 20)             /* longer ones together are not looked at before they are protected */
 #define BELOW 1024                         /* the least that a handler's calls have of the stack */
 enum { POPULATE_READ = 22 };               /* of madvise */
+#define GUARDED (1ul << 58)                /* of a page's entry */
+#define AT_ONCE (32ul << 20)
 struct api { uint64_t api, features, ioctls; };
 #define UFFD_API _IOWR(0xAA, 0x3F, struct api)
 struct watch { uint64_t start, length, mode, ioctls; };
@@ -70,33 +72,97 @@ static int append_span(struct list *to, uint64_t start, uint64_t end, const stru
     return 0;
 }
 
-/* Pages of a private file mapping that are swapped out, or seem so: where one was given back (MADV_DONTNEED) or the kernel
- * dropped it, a mark stays in its place that looks the same, and what the page holds is the file's.  They are fetched and
- * saved as they are, whichever it was; past the file's end there is nothing to fetch (EFAULT). */
-static int fetched(const struct mm_vma *v, struct mm_span s, struct list *written, struct list *existing)
+/* Pages of which the kernel does not say that they are there: brought in, and saved as they are.  Past a file's end, and where nobody
+ * may touch them, there is nothing to fetch (EFAULT).  Bytes, or -errno. */
+static long fetched(const struct mm_vma *v, struct mm_span s, struct list *written, struct list *existing)
 {
-    int r = 0;
+    long r = 0, bytes = 0;
     if (!(v->protection & PROT_READ))
         sys(SYS_mprotect, s.start, s.end - s.start, v->protection | PROT_READ);
     int whole = sys(SYS_madvise, s.start, s.end - s.start, POPULATE_READ) == 0;
     for (uint64_t at = s.start, next; at < s.end && r >= 0; at = next) {
         next = whole ? s.end : at + MM_PAGE;
         int found = whole ? 0 : (int)sys(SYS_madvise, at, MM_PAGE, POPULATE_READ);
+        if (found == -EINVAL && !v->inode)     /* before Linux 5.14, which knows no guards */
+            found = 0;
         if (found == -EFAULT)
             continue;
-        r = found < 0 ? found : existing ? append_span(existing, at, next, v) : 0;
+        r = found < 0 ? found : append_span(existing, at, next, v);
         r = r >= 0 && written ? append_span(written, at, next, v) : r;
+        bytes += (long)(next - at);
     }
     if (!(v->protection & PROT_READ))
         sys(SYS_mprotect, s.start, s.end - s.start, v->protection);
+    return r < 0 ? r : bytes;
+}
+
+/* Holes in shared memory are filled by that: no more of them than an image may have. */
+static long fetched_shared(const struct mm_vma *v, const char *name, uint64_t *total, struct list *written, struct list *existing)
+{
+    if (own_begins(name, "/dev/zero") && v->end - v->start > STAGE - *total)   /* which has all of its pages, or none yet */
+        return -EFBIG;
+    for (struct mm_span s = { v->start, v->start }; s.start < v->end; s.start = s.end) {
+        s.end = v->end - s.start < AT_ONCE ? v->end : s.start + AT_ONCE;
+        long r = fetched(v, s, written, existing);
+        if (r < 0)
+            return r;
+        if ((*total += (uint64_t)r) > STAGE)
+            return -EFBIG;
+    }
+    return 0;
+}
+
+/* Behind the mappings, once: a walk may come by twice. */
+static int note_guard(struct mm_span s)
+{
+    struct mm_tables *t = &ENGINE->now;
+    const struct mm_vma *last = &t->area[t->areas - 1];
+    if (last->kind == AREA_GUARD && last->end >= s.end)
+        return 0;
+    if (t->areas == AREAS)
+        return -E2BIG;
+    t->area[t->areas++] = (struct mm_vma){ .start = s.start, .end = s.end, .kind = AREA_GUARD };
+    return 0;
+}
+
+/* Neither guarded (Linux 6.15 says so) nor there.  Of a private file mapping, one that was given back (MADV_DONTNEED), or that the kernel
+ * dropped, leaves a mark that looks the same as one that is swapped out: what it holds is the file's. */
+static int append_absent(const struct mm_vma *v, struct mm_span s, int is_saved, struct list *written, struct list *existing)
+{
+    if (v->inode || is_saved) {
+        long r = fetched(v, s, written, existing);
+        return r < 0 ? (int)r : 0;
+    }
+    return append_span(existing, s.start, s.end, v);
+}
+
+static int append_unguarded(const struct mm_vma *v, struct mm_span s, int is_saved, struct list *written, struct list *existing)
+{
+    uint64_t entry[512], n;
+    int r = 0;
+    for (uint64_t at = s.start; at < s.end && r >= 0; at += n * MM_PAGE) {
+        n = (s.end - at) / MM_PAGE < 512 ? (s.end - at) / MM_PAGE : 512;
+        long got = sys_pread(pagemap, entry, n * 8, (off_t)(at / MM_PAGE * 8));
+        if (got < 8)
+            return got < 0 ? (int)got : -EIO;
+        n = (uint64_t)got / 8;
+        for (uint64_t i = 0, k = 0; i < n && r >= 0; i = k) {
+            while (k < n && ((entry[k] ^ entry[i]) & GUARDED) == 0)
+                k++;
+            struct mm_span part = { at + i * MM_PAGE, at + k * MM_PAGE };
+            r = entry[i] & GUARDED ? note_guard(part) : append_absent(v, part, is_saved, written, existing);
+        }
+    }
     return r;
 }
 
 static int append_found(const struct mm_vma *v, struct mm_span s, uint64_t categories, struct list *written, struct list *existing)
 {
-    if (v->inode && !(categories & PRESENT))
-        return fetched(v, s, written, existing);
-    int r = existing ? append_span(existing, s.start, s.end, v) : 0;
+    if (!existing)
+        return 0;
+    if (!(categories & PRESENT))           /* without a list of what was written all that exists is saved */
+        return append_unguarded(v, s, !written || categories & WRITTEN, written, existing);
+    int r = append_span(existing, s.start, s.end, v);
     return r >= 0 && written && categories & WRITTEN ? append_span(written, s.start, s.end, v) : r;
 }
 
@@ -208,23 +274,23 @@ static int all_watched(const struct mm_vma *v, uint64_t many)
     return sys(SYS_ioctl, pagemap, SCAN, &a) >= 0;
 }
 
-/* Protected from here on, and what was written since the last time; whatever cannot be watched counts as written. */
+/* Protected from here on, and what was written since the last time; whatever cannot be watched counts as written, and so does all of what
+ * is watched anew: where that was moved, Linux 6.7 to 6.12 keep marks of its pages that they are protected. */
 static int collect_changes(const struct mm_vma *v, int tracking, struct list *written, struct list *existing)
 {
     uint64_t had = written ? written->count : 0, first = existing->count;
     int r = tracking ? scan(v, 1, PROTECT, written, existing) : -ENOSYS;
-    if (r < 0 && tracking && watch(v) >= 0) {      /* a new mapping, or one that grew or moved */
-        existing->count = first;
-        if (written)
-            written->count = had;
-        r = scan(v, 1, PROTECT, written, existing);
-    }
     if (r >= 0)
         return r;
-    existing->count = first;
     if (written)
         written->count = had;
-    r = scan(v, 1, ALL, 0, existing);
+    existing->count = first;
+    if (tracking && watch(v) >= 0)         /* a new mapping, or one that grew or moved */
+        r = scan(v, 1, PROTECT, 0, existing);
+    if (r < 0) {
+        existing->count = first;
+        r = scan(v, 1, ALL, 0, existing);
+    }
     for (uint64_t k = first; r >= 0 && written && k < existing->count; k++)
         r = append_span(written, existing->span[k].start, existing->span[k].end, v);
     return r;
@@ -258,23 +324,25 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
     if (!tracking)
         complete = 1;
     struct list written = { e->saved, 0 }, all = { e->existing, 0 };
-    for (uint64_t i = 0, many, alone = 0; i < t->areas && r >= 0; i += many) {
+    uint64_t areas = t->areas, shared = 0;
+    for (uint64_t i = 0, many, alone = 0; i < areas && r >= 0; i += many) {
         struct mm_vma *v = &t->area[i];
         many = 1;
         if (!counts(v) || (v->shared && !shared_memory(t, v)))
             continue;                      /* a shared file's content: the files' part of the checkpoint */
         if (v->shared) {                   /* its pages may exist without being in this process's tables: all of it */
             if (is_mine(t, v))
-                r = fetched(v, (struct mm_span){ v->start, v->end }, complete ? 0 : &written, &all);
+                r = (int)fetched_shared(v, t->path + v->path, &shared, complete ? 0 : &written, &all);
             continue;
         }
         if (is_copied(v, t->path + v->path)) {
-            r = fetched(v, (struct mm_span){ v->start, v->end }, complete ? 0 : &written, &all);
+            long bytes = fetched(v, (struct mm_span){ v->start, v->end }, complete ? 0 : &written, &all);
+            r = bytes < 0 ? (int)bytes : 0;
             v->path = 0, v->offset = v->inode = 0;
             continue;
         }
         if (tracking && i >= alone) {
-            for (alone = i; alone < t->areas && may_join(&t->area[alone], t->path + t->area[alone].path); alone++)
+            for (alone = i; alone < areas && may_join(&t->area[alone], t->path + t->area[alone].path); alone++)
                 ;
             many = alone > i ? alone - i : 1;
             if (are_quiet(v, many, complete ? 0 : &written, &all))
@@ -301,7 +369,7 @@ int mm_changes_begin(struct mm_tables *t)
         return r;
     pagemap = (int)sys_openat(AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
     r = pagemap < 0 ? pagemap : 0;
-    for (uint64_t i = 0; i < t->areas && r >= 0; i++) {
+    for (uint64_t i = 0, areas = t->areas; i < areas && r >= 0; i++) {
         struct mm_vma *v = &t->area[i];
         if (counts(v) && !v->shared && (r = watch(v)) >= 0)
             r = scan(v, 1, PROTECT, 0, 0);

@@ -7,7 +7,7 @@
  *   struct mm_memory_image, the program's part of the shim and struct mm_layout (engine.h),
  *   threads, timers, areas, saved, existing, paths, zeros up to a whole page of the file, then
  *   the saved pages in the order of `saved`.
- * An area is a mapping of the process.  `existing` are the pages that had content at the
+ * An area is a mapping of the process, or pages of one that are guarded.  `existing` are the pages that had content at the
  * instant: what a restore fills, from this image or, where it does not have them, from the one
  * below it.  All others read as zeros, or as their file.
  */
@@ -58,7 +58,7 @@ struct mm_timer {
     int32_t id, clock, notify, signal, thread, unused;
 };
 
-enum { AREA_PLAIN, AREA_STACK, AREA_SPECIAL, AREA_OURS };
+enum { AREA_PLAIN, AREA_STACK, AREA_SPECIAL, AREA_OURS, AREA_GUARD };     /* GUARD, behind all mappings: a part of one that nobody may touch */
 struct mm_vma {
     uint64_t start, end, offset, inode;
     uint32_t protection, shared, kind, path;   /* path: offset in the paths, 0: anonymous */

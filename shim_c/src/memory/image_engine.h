@@ -48,6 +48,7 @@
 #define KEEP 131072
 #define COMEBACK (4u << 20)
 
+#define MM_GUARD_INSTALL 102            /* of madvise, since Linux 6.13 */
 #define MM_NO_NAME 7                    /* kind of memory that processes share: a file that was deleted (shared_kind) */
 #define MM_VARIABLES 7168               /* words: more than what of this library is written or holds addresses, its arrays aside */
 

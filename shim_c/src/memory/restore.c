@@ -352,6 +352,8 @@ static void come_back_there(void)
         const struct mm_vma *v = &e->then.area[i];
         if (is_whole(v))
             map_whole(v);
+        else if (v->kind == AREA_GUARD)
+            sys(SYS_madvise, v->start, v->end - v->start, MM_GUARD_INSTALL);
         else if (v->kind == AREA_STACK || (v->kind == AREA_PLAIN && (v->protection & 3) != 3))
             sys(SYS_mprotect, v->start, v->end - v->start, v->protection);
     }

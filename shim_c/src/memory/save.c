@@ -200,6 +200,8 @@ static int gather(void)
     int complete = !m->base || m->base != e->last;
     e->last = 0;                           /* until this one is known to be written, nothing counts from it */
     r = mm_changes(&e->now, complete, &image->saved, &image->existing);
+    if (r == -EFBIG)
+        return refuse_image("it maps more than 256 MiB of shared memory", "");
     if (r < 0)
         return r;
     if (mm_uffd < 0)
@@ -220,14 +222,8 @@ static int gather(void)
         image->threads += e->thread[i].tid != 0;
     image->data = (tables_length(image, image->program_bytes) + MM_PAGE - 1) & ~(MM_PAGE - 1);
     page_bytes = 0;
-    uint64_t hint = 0, shared = 0;
-    for (uint64_t i = 0; i < image->saved; i++) {
-        uint64_t n = e->saved[i].end - e->saved[i].start;
-        page_bytes += n;
-        shared += area_of(&e->now, e->saved[i].start, &hint)->shared ? n : 0;
-    }
-    if (shared > STAGE)
-        return refuse_image("it maps more than 256 MiB of shared memory", "");
+    for (uint64_t i = 0; i < image->saved; i++)
+        page_bytes += e->saved[i].end - e->saved[i].start;
     existing_bytes = 0;
     for (uint64_t i = 0; i < image->existing; i++)
         existing_bytes += e->existing[i].end - e->existing[i].start;
