@@ -71,3 +71,19 @@ def test_more_address_space_than_memory(tmp_path: Path) -> None:
     case = Memory(tmp_path, [built(tmp_path, "sparse.c"), tmp_path / "sparse"])
     run_of(case)
     came_back(case, 1)
+
+
+def test_tiles_of_the_processor(tmp_path: Path) -> None:
+    """Whoever has asked for them may use them when it is back; the state of a thread that has is refused."""
+    case = Memory(tmp_path, [built(tmp_path, "tiles.c")])
+    run_of(case)
+    assert case.errors().count("taken") == 1 and "tiles of the processor (AMX)" in case.errors()
+    came_back(case, 1)
+
+
+def test_protection_keys(tmp_path: Path) -> None:
+    """The signal's handler may not read such memory: refused, and the program goes on; without them it comes back."""
+    case = Memory(tmp_path, [built(tmp_path, "keys.c")])
+    run_of(case)
+    assert case.errors().count("taken") == 1 and "it has protection keys" in case.errors()
+    came_back(case, 1)

@@ -49,13 +49,20 @@ static int is_entering(const ucontext_t *context)
     return at >= (uint64_t)__start_mm_entry && at < (uint64_t)__stop_mm_entry;
 }
 
+static const struct _fpx_sw_bytes *said_of_state(const ucontext_t *context)
+{
+    const struct _fpx_sw_bytes *said = (const void *)((uint64_t)context->uc_mcontext.fpregs + FXSAVE - sizeof *said);
+    return said->magic1 == FP_XSTATE_MAGIC1 ? said : 0;
+}
+
 /* The processor's state stands last, as long as it says itself. */
 static uint64_t end_of_frame(const ucontext_t *context)
 {
-    uint64_t state = (uint64_t)context->uc_mcontext.fpregs;
-    const struct _fpx_sw_bytes *said = (const void *)(state + FXSAVE - sizeof *said);
-    return said->magic1 == FP_XSTATE_MAGIC1 ? state + said->extended_size : state + FXSAVE;
+    const struct _fpx_sw_bytes *said = said_of_state(context);
+    return (uint64_t)context->uc_mcontext.fpregs + (said ? said->extended_size : FXSAVE);
 }
+
+static int has_tiles(const ucontext_t *context) { return said_of_state(context) && said_of_state(context)->xstate_bv >> MM_TILES & 1; }
 
 static int is_asked(void)
 {
@@ -72,6 +79,7 @@ static void lead_while_asked(void *context)
     while (!again && is_asked()
            && __atomic_compare_exchange_n(&e->leader, &none, (uint32_t)sys_gettid(), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         e->entering = is_entering(context) || mm_numbers_under_way(context);
+        e->tiles = has_tiles(context);
         if (!await_within(e)) {
             mm_my_memory->error = EAGAIN;
             mm_answer(MM_MEMORY_ASKED, MM_MEMORY_FAILED);
@@ -105,6 +113,8 @@ static void park_as_asked(uint32_t stop, void *context)
             MM_STOP("memory.parks");
             if (is_entering(context) || mm_numbers_under_way(context))
                 __atomic_store_n(&e->entering, 1, __ATOMIC_RELEASE);
+            if (has_tiles(context))
+                __atomic_store_n(&e->tiles, 1, __ATOMIC_RELEASE);
             mm_numbers_known(context);
             mm_switch(e->thread[i].registers, park, &e->thread[i], stack_top(e->thread_stack[i], THREAD_STACK));
             mm_numbers_real(context);

@@ -48,6 +48,7 @@
 #define KEEP 131072
 #define COMEBACK (4u << 20)
 
+#define MM_TILES 18                     /* of the parts of a processor's state: AMX, which programs must ask for */
 #define MM_GUARD_INSTALL 102            /* of madvise, since Linux 6.13 */
 #define MM_NO_NAME 7                    /* kind of memory that processes share: a file that was deleted (shared_kind) */
 #define MM_VARIABLES 7168               /* words: more than what of this library is written or holds addresses, its arrays aside */
@@ -69,6 +70,7 @@ struct mm_engine {
     uint32_t leader;                   /* thread that makes the image, 0: none */
     int again;                         /* no image now: a call was just beginning, or: */
     int entering;                      /* a thread was in a handler's first steps, or had a number in hand */
+    int tiles;                         /* a thread has used those of the processor (AMX) */
     uint32_t stop;                     /* number of the present stop, even: none */
     uint32_t parked;
     uint32_t all_ready;                /* futex, of a restart: nothing can fail any more */

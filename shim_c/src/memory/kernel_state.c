@@ -188,10 +188,17 @@ void mm_handlers(struct mm_memory_image *image)
         sys(SYS_rt_sigaction, i, 0, &image->action[i], 8);
 }
 
+/* Which parts of the processor's state it has asked for: a bit each. */
+#define ASKED_FOR 0x1022                   /* of arch_prctl, since Linux 5.16 */
+#define ASK_FOR 0x1023
+static __attribute__((section("mm_program"))) uint64_t asked_for;
+
 /* -1: more signals wait than can come back, -2: its timers cannot. */
 int mm_process_state(struct mm_memory_image *image)
 {
     image->brk = sys(SYS_brk, 0);
+    asked_for = 0;
+    sys(SYS_arch_prctl, ASKED_FOR, &asked_for);
     for (int i = 0; i < 3; i++) {
         sys(SYS_getitimer, i, &image->interval[i]);
         if (!(image->interval[i].value_s | image->interval[i].value_us)) {   /* it has run out, its signal still waits */
@@ -277,6 +284,8 @@ void mm_signal_back(const struct mm_memory_image *image, int number, uint32_t th
 
 void mm_process_state_back(const struct mm_memory_image *image)
 {
+    if (asked_for >> MM_TILES & 1 && sys(SYS_arch_prctl, ASK_FOR, MM_TILES) < 0)
+        mm_cannot_come_back("the kernel does not give it the processor's tiles (AMX)", "");
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (i != SIGKILL && i != SIGSTOP && i != MM_MEMORY_SIGNAL)
             sys(SYS_rt_sigaction, i, &image->action[i], 0, 8);
