@@ -23,20 +23,22 @@ print(hashlib.sha256(table).hexdigest())
 """
 # as if there were no PAGEMAP_SCAN
 FILTER = """
-import ctypes, struct
+import ctypes, os, struct, sys
 rules = b"".join(struct.pack("HBBI", *each) for each in ((32, 0, 0, 0), (21, 0, 3, 16), (32, 0, 0, 24),
                  (21, 0, 1, 0xC0606610), (6, 0, 0, 0x50019), (6, 0, 0, 0x7FFF0000)))
 kept, prctl = ctypes.create_string_buffer(rules), ctypes.CDLL(None).prctl
 prctl(38, 1, 0, 0, 0)
 assert not prctl(22, 2, struct.pack("HxxxxxxQ", 6, ctypes.addressof(kept)))
+os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("before", ["", FILTER], ids=["forbidden", "an older kernel"])
-def test_every_image_is_complete_and_goes_on(tmp_path: Path, before: str) -> None:
+@pytest.mark.parametrize("within", [(), ("/usr/bin/python3", "-c", FILTER)], ids=["forbidden", "an older kernel"])
+def test_every_image_is_complete_and_goes_on(tmp_path: Path, within: tuple[str, ...]) -> None:
     script = tmp_path / "program.py"
-    script.write_text(before + PROGRAM)
+    script.write_text(PROGRAM)
     case = Memory(tmp_path, ["/usr/bin/python3", script])
+    case.within = within
     case.added["METAMORI_MEMORY_CHANGES"] = "off"
     images = case.run_and_kill("80ms", 3)
     assert "every checkpoint will be a full image of the program's memory" in case.errors()

@@ -28,6 +28,12 @@ MAPPED = ("m = ctypes.CDLL(None).mmap; m.restype = ctypes.c_void_p;"
           "assert m(None, ctypes.c_size_t(8192), 3, 1, ring, ctypes.c_long(0)) != 2**64 - 1;")
 MAPPED_FILE = ("import ctypes; ring = os.open('map', os.O_RDWR | os.O_CREAT); os.ftruncate(ring, 8192);"
                "os.link('map', 'other');" + MAPPED)
+# a filter of system calls; below, one by which no page can be fetched (madvise)
+FILTER = ("import ctypes, os, struct, sys; rules = b''.join(struct.pack('HBBI', *each) for each in {rules});"
+          "kept = ctypes.create_string_buffer(rules); prctl = ctypes.CDLL(None).prctl; prctl(38, 1, 0, 0, 0);"
+          "assert not prctl(22, 2, struct.pack('HxxxxxxQ', len(rules) // 8, ctypes.addressof(kept)))")
+FETCHES_NOTHING = ("((32, 0, 0, 0), (21, 0, 3, 28), (32, 0, 0, 32), (21, 0, 1, 22), (6, 0, 0, 0x50001),"
+                   "(6, 0, 0, 0x7FFF0000))")
 CASES = {
     "a child in a debugger": ("import ctypes, subprocess, time;"
                               "child = subprocess.Popen(['sleep', '6000'], close_fds=False);"
@@ -127,11 +133,19 @@ CASES = {
     "secret memory that is not mapped": ("import ctypes; assert ctypes.CDLL(None).syscall(447, 0) > 0",
                                          "", "is '/secretmem (deleted)', which cannot come back with the program"),
     "a filter that keeps pages from being fetched": (
-        "import ctypes, mmap, struct; m = mmap.mmap(-1, 8192); m[:] = b'x' * 8192;"
-        "rules = b''.join(struct.pack('HBBI', *each) for each in ((32, 0, 0, 0), (21, 0, 3, 28), (32, 0, 0, 32),"
-        "(21, 0, 1, 22), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)));"
-        "kept = ctypes.create_string_buffer(rules); prctl = ctypes.CDLL(None).prctl; prctl(38, 1, 0, 0, 0);"
-        "assert not prctl(22, 2, struct.pack('HxxxxxxQ', 6, ctypes.addressof(kept)))", "", "Operation not permitted"),
+        "import mmap; m = mmap.mmap(-1, 8192); m[:] = b'x' * 8192", "", "Operation not permitted"),
+    "a filter of its own": (FILTER.format(rules="((6, 0, 0, 0x7FFF0000),)"), "",
+                            "it has a filter of system calls (seccomp), which cannot come back with the program"),
+    "fewer capabilities": ("import ctypes; assert ctypes.CDLL(None).prctl(24, 21, 0, 0, 0) == 0", "",
+                           "it has other capabilities than the run, which cannot come back with the program"),
+    "another root folder": ("import ctypes; libc = ctypes.CDLL(None); assert not libc.unshare(0x20000);"
+                            "assert not libc.mount(b'none', b'/', None, 0x44000, None); os.makedirs('jail/proc');"
+                            "assert not libc.mount(b'/proc', b'jail/proc', None, 0x1000, None); os.chroot('jail')", "",
+                            "it has another root folder, which cannot come back with the program"),
+    "a descriptor that signals": ("import fcntl; r, w = os.pipe(); fcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC)", "",
+                                  " signals when it can be used (O_ASYNC), which cannot come back with the program"),
+    "a lease": ("import fcntl; f = open('leased', 'w'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)", "",
+                "leased, has a lease, which cannot come back with the program"),
     "shared memory of which little is used": (
         "import mmap; m = mmap.mmap(-1, 1 << 30); m[:4096] = b'x' * 4096",
         "assert int(open('/proc/self/status').read().partition('RssShmem:')[2].split()[0]) < 10000",
@@ -175,6 +189,11 @@ def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: s
         if what == "a mapped device" else []   # a device that anybody can map, and is not called /dev/zero
     if own and subprocess.run([*own, "true"], capture_output=True, check=False).returncode:
         pytest.skip("nothing can be mounted here")
+    if what == "a filter that keeps pages from being fetched":
+        filters = FILTER.format(rules=FETCHES_NOTHING) + ";os.execvp(sys.argv[1], sys.argv[1:])"
+        own = ["/usr/bin/python3", "-c", filters]
+    if what in ("fewer capabilities", "another root folder") and os.geteuid():
+        pytest.skip("only root can")
     script = tmp_path / "program.py"
     script.write_text(f"import os\n{before}\n{WAITS}\n{after}\nprint('done')\n")
     (tmp_path / "work").mkdir()

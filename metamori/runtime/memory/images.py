@@ -158,6 +158,7 @@ class Image:
 
     def look_on(self) -> None:
         """When the rest of it is there, too. Refused."""
+        proc_inspect.require_no_more_confined(self.seen)
         self.owner = proc_inspect.owner(self.seen)
         self.program = proc_inspect.program(self.seen)
 

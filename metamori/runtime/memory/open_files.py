@@ -230,6 +230,7 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
     by_fit: dict[int, int] = {}
     for this in opens:
         require_of_no_process(this)
+        require_silent(this)
         known = followed.get(this.fd)
         # a removed folder's name is of no use
         removed = known and stat.S_ISDIR(this.st.st_mode) and this.path.endswith(b" (deleted)")
@@ -253,6 +254,14 @@ def require_of_no_process(this: Open) -> None:
     if this.standard < 0 and this.path.startswith(b"/proc/") and _OF_A_PROCESS.match(this.path):
         name = this.path.decode(errors="replace")
         raise NotBegun(f"descriptor {this.fd} is '{name}', of a process, which cannot come back with the program")
+
+
+def require_silent(this: Open) -> None:
+    """Refused: signals come of it, of which nobody says to whom."""
+    if this.flags & os.O_ASYNC or b" LEASE " in this.info:
+        what = "has a lease" if b" LEASE " in this.info else "signals when it can be used (O_ASYNC)"
+        name = this.path.decode(errors="replace")
+        raise Refused(f"descriptor {this.fd}, {name}, {what}, which cannot come back with the program")
 
 
 def entry_of(this: Open, run: Run) -> DescriptorEntry:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from metamori._area import ffi, lib
@@ -59,6 +59,33 @@ def owner(look: ProcLook) -> tuple[int, int]:
     if not users[0] == users[1] == users[2] or not groups[0] == groups[1] == groups[2]:
         raise Refused("the program runs under a user that is not its own")
     return int(users[1]), int(groups[1])
+
+
+_NONE = b"0" * 16                          # of capabilities
+_ELSEWHERE = {"root": "another root folder", "ns/mnt": "mounts of its own", "ns/user": "users of its own"}
+
+
+@lru_cache(maxsize=1)
+def _of_the_run() -> tuple[Sequence[bytes], int, dict[str, str]]:
+    """What confines this process, in which a program that comes back begins."""
+    from metamori.runtime.memory import proc_look
+
+    places = {each: os.readlink(f"/proc/self/{each}") for each in _ELSEWHERE}
+    return *proc_look.confined(_read("/proc/self/status")), places
+
+
+def require_no_more_confined(look: ProcLook) -> None:
+    """Than the run itself: back, it would be free. Refused."""
+    (own, own_filters, own_places), (capabilities, filters) = _of_the_run(), look.confined
+    if filters > own_filters:
+        raise Refused("it has a filter of system calls (seccomp), which cannot come back with the program")
+    if own and look.users[1] != b"%d" % os.geteuid():
+        own = (_NONE, _NONE, own[2], _NONE)
+    if capabilities != own:
+        raise Refused("it has other capabilities than the run, which cannot come back with the program")
+    for link, what in _ELSEWHERE.items():
+        if os.readlink(f"/proc/{look.pid}/{link}") != own_places[link]:
+            raise Refused(f"it has {what}, which cannot come back with the program")
 
 
 def program(look: ProcLook) -> bytes:

@@ -29,6 +29,8 @@ _LIMITS = struct.Struct("=32Q")
 _NO_LIMIT = 2**64 - 1
 _WHOSE = re.compile(rb"\nPPid:\s+(\d+)\n(?s:.*?)\nUid:\s+(\d+)\s+(\d+)\s+(\d+)\s.*"
                     rb"\nGid:\s+(\d+)\s+(\d+)\s+(\d+)\s")
+_CONFINED = re.compile(rb"\nCapPrm:\s+(\w+)\nCapEff:\s+(\w+)\nCapBnd:\s+(\w+)\nCapAmb:\s+(\w+)\n(?s:.*?)"
+                       rb"\nSeccomp_filters:\s+(\d+)\n")
 _FILE = re.compile(rb"^\S+ ...p \S+ \S+ \S+ +(/.*)$", re.MULTILINE)
 
 
@@ -53,6 +55,12 @@ class SeenFd(NamedTuple):
     info: bytes
     position: int
     flags: int
+
+
+def confined(status: bytes) -> tuple[Sequence[bytes], int]:
+    """Capabilities (permitted, effective, bounding, ambient), and how many filters of calls; from /proc/PID/status."""
+    found = _CONFINED.search(status)
+    return (found.group(1, 2, 3, 4), int(found[5])) if found else ((), 0)
 
 
 @lru_cache(maxsize=64)                     # a fork's are its parent's
@@ -93,6 +101,10 @@ class ProcLook:
 
     def _text(self, which: int) -> bytes:
         return self._rest[self._ends[which]:self._ends[which + 1]]
+
+    @property
+    def confined(self) -> tuple[Sequence[bytes], int]:
+        return confined(self._text(_STATUS))
 
     @property
     def exe(self) -> bytes:

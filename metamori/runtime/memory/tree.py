@@ -255,7 +255,10 @@ class Images:
         if not nameless_open:
             looks.rest([image.seen for image in self.all])
         for image in self.all:
-            image.look_on()
+            try:
+                image.look_on()
+            except Refused as error:
+                raise self._said_of(image, error) from None
         self.family = family.found(self.area, self.all)
         mapped = {image.seen.maps: image for image in reversed(self.all)}
         for maps, image in mapped.items():
