@@ -150,6 +150,11 @@ CASES = {
         "import mmap; m = mmap.mmap(-1, 1 << 30); m[:4096] = b'x' * 4096",
         "assert int(open('/proc/self/status').read().partition('RssShmem:')[2].split()[0]) < 10000",
         "it maps more than 256 MiB of shared memory"),
+    "connections beside what cannot come back": (
+        f"import socket; a = socket.socket(); a.bind(('127.0.0.1', 0)); a.listen(); k = {KERNEL};"
+        "s = socket.create_connection(a.getsockname()); t, _ = a.accept(); os.dup2(k.fileno(), 99); k.close()",
+        "assert not any(each.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) for each in (a, s, t))",
+        "is a socket of family 16, which cannot come back with the program"),
     "a mapped device": ("import mmap; fd = os.open('/dev/full', os.O_RDWR);"
                         "m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE); os.close(fd)", "", "it maps a device"),
     "large pages": ("import mmap; m = mmap.mmap(-1, 2 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)", "",

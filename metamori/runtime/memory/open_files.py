@@ -155,6 +155,7 @@ class Run:
         self.queues: list[Open] = []           # of POSIX, one for each description of a process
         self.sent: dict[int, list[Message]] = {}   # in sockets, by inode: what came with descriptors
         self.on_the_way: list[Sent] = []       # those that no process has: open here
+        self.ports: list[tuple[int, int]] = [] # process and descriptor: sockets whose port is to be free after a kill
         self.all: list[Open] = []
         self._met: Descriptions | None = None
         self._at: dict[int, dict[int, Open]] = {}      # by process and number, when somebody asked
@@ -345,6 +346,8 @@ def _socket(this: Open, run: Run) -> DescriptorEntry:
     if found.leads_out and run.outside == "refuse":
         why = f"descriptor {this.fd} is {found.what}, which {found.how}; with --outside close {found.closed}"
         raise NotBegun(why) if found.soon else Refused(why)
+    if found.has_port:
+        run.ports.append((this.pid, this.fd))
     return this.entry("socket", position=0, data=found.text)
 
 

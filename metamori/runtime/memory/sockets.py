@@ -30,7 +30,7 @@ import struct
 import termios
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Protocol
 
 from metamori._area import ffi, lib
@@ -43,6 +43,7 @@ _SHUT = (4, 5, 9, 11)                      # FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLO
 _MOST_WAITING = 2 << 20                    # the loopback device takes more without a reader
 _TCP, _IP, _IPV6, _SOCKET = socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROTO_IPV6, socket.SOL_SOCKET
 _SOCKADDR = 128
+_REUSED = f"option: {_SOCKET} {socket.SO_REUSEADDR} 01000000"
 _LEFT = "holds a connection that was closed and not accepted yet"
 Sent = tuple[bytes, Any, Sequence[str]]      # bytes, who sent them, places of descriptors that came with them
 # level, names in <asm-generic/socket.h>, <linux/in.h>, <linux/in6.h>, <linux/tcp.h>
@@ -65,6 +66,7 @@ class Found:
     how: str = "leads out of the run"
     closed: str = "it comes back as reset"     # what --outside close makes of it
     why_not: str = ""
+    has_port: bool = False                 # which is to be free when its process was killed: see share_port
 
 
 # -- looking ------------------------------------------------------------------------------------------
@@ -170,6 +172,12 @@ def taken(pid: int, fd: int) -> socket.socket:
     return socket.socket(fileno=proc_inspect.descriptor(pid, fd))
 
 
+def share_port(pid: int, fd: int) -> None:
+    """After a kill what is left of a connection must not keep its port; what is accepted has that of who listens."""
+    with suppress(OSError), closing(taken(pid, fd)) as this:
+        this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)
+
+
 def reset_at_end(pid: int) -> None:
     """When the process is killed its connections end at once, instead of holding its ports for a minute."""
     for fd in map(int, os.listdir(f"/proc/{pid}/fd")):
@@ -196,9 +204,9 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
     accepts = asks is not None and not asks.holds and (family != socket.AF_UNIX or len(own or b"") <= 2)
     state = "asks" if accepts else _state(this, unix, own, other, inside)
     lines = [f"socket: {int(family)} {int(kind)} {this.proto}", f"state: {state}"]
-    if state == "listens" and own and any(own[2:4] == each[2:4] for each, _ in inside.connections):
-        this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)   # what is accepted has it too: after a kill the port is free
-    options = _options(this)
+    ports = {each[2:4] for each, _ in inside.connections} if state == "listens" else ()
+    has_port = family != socket.AF_UNIX and (state in ("asks", "tcp") or (own or b"")[2:4] in ports)
+    options = [*_options(this), *([_REUSED] if state == "listens" and has_port else [])]
     if state == "listens":
         lines.append(f"backlog: {backlog.most(this, unix)}")
     if state == "pair":
@@ -210,8 +218,6 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
         lines += [f"name: {own.hex()}"] if own and len(own) > 2 else []
         lines += [f"to: {other.hex()}"] if other and len(other) > 2 else []
     if asks and state == "asks":
-        if family != socket.AF_UNIX:
-            this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)   # as in _connection
         lines += [f"turn: {asks.listener} {asks.turn}", f"to: {(other or b'').hex()}", f"shut: {_shut(this, unix)}"]
         lines += [f"address: {own.hex()}"] if own and family != socket.AF_UNIX else []
     if state == "tcp":
@@ -245,7 +251,7 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
     if leads_out:
         what = f"a connection to {address_text(other)}" if other else f"{what} with a connection"
     soon = state == "reset" and _is_on_its_way(this, other, inside)
-    found = Found(("\n".join([*lines, *options]) + "\n").encode(), leads_out, soon, what)
+    found = Found(("\n".join([*lines, *options]) + "\n").encode(), leads_out, soon, what, has_port=has_port)
     return replace(found, how=f"{asks.holds} and was not accepted yet") if asks and asks.holds else found
 
 
@@ -328,7 +334,6 @@ def _connection(this: socket.socket, inside: Inside) -> tuple[str, list[str]]:
     data = this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT) if count else b""
     if len(data) != count or count > _MOST_WAITING:
         return f"holds {count} bytes, more than can be given back", []
-    this.setsockopt(_SOCKET, socket.SO_REUSEADDR, 1)   # what is left of it after a kill must not keep its port
     server = names[0][2:4] in {name[2:4] for name in inside.listens}
     return "", [f"shut: {_shut(this)}", f"server: {int(server)}", *([f"waiting: {data.hex()}"] if data else [])]
 
@@ -369,13 +374,9 @@ def address_text(name: bytes) -> str:
 
 
 def _options(this: socket.socket) -> list[str]:
-    found = []
     with closing(socket.socket(this.family, this.type, this.proto)) as new:
-        for level, name in _options_of(this.family, this.type):
-            value, usual = _value(this, level, name), _value(new, level, name)
-            if value and value != usual:
-                found.append(f"option: {level} {name} {value.hex()}")
-    return found
+        return [f"option: {level} {name} {value.hex()}" for level, name in _options_of(this.family, this.type)
+                if (value := _value(this, level, name)) and value != _value(new, level, name)]
 
 
 def _options_of(family: int, kind: int) -> list[tuple[int, int]]:

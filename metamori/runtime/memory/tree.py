@@ -319,6 +319,11 @@ class Images:
             self._goes_well(image.stop)
         self._require_none_failed()
         self.require_alive()
+        if self.run and self.run.ports:
+            from metamori.runtime.memory import sockets  # which few programs need
+
+            for pid, fd in self.run.ports:
+                sockets.share_port(pid, fd)
         self.family = family.with_stops(self.family, self.all)
 
     def require_alive(self) -> None:
