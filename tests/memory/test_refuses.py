@@ -155,6 +155,13 @@ CASES = {
         "s = socket.create_connection(a.getsockname()); t, _ = a.accept(); os.dup2(k.fileno(), 99); k.close()",
         "assert not any(each.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) for each in (a, s, t))",
         "is a socket of family 16, which cannot come back with the program"),
+    "no room for a signal": (
+        "import resource; resource.setrlimit(resource.RLIMIT_SIGPENDING, (0, 9))", "",
+        "there is no room for a signal to it (ulimit -i)"),
+    "a mapped file with an end of line in its name": (
+        "import mmap; f = open('two\\nlines', 'w+b'); f.truncate(4096);"
+        "m = mmap.mmap(f.fileno(), 4096, mmap.MAP_PRIVATE); f.close()", "",
+        "it maps a file with an end of line in its name"),
     "a mapped device": ("import mmap; fd = os.open('/dev/full', os.O_RDWR);"
                         "m = mmap.mmap(fd, 4096, mmap.MAP_PRIVATE); os.close(fd)", "", "it maps a device"),
     "large pages": ("import mmap; m = mmap.mmap(-1, 2 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)", "",

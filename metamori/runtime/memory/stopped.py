@@ -3,8 +3,8 @@
 Its threads must run the engine's handler, and SIGCONT would show: to itself, to its parent, to whoever waits for them.
 So they are let run by ptrace, each only when the engine's signal waits for it and with all others blocked, or when it
 is in the handler. For the kernel the process is stopped all the time: let go it stands where it is, also when whoever
-let it run is killed, and nobody is told. Its leader waits there, and makes the next image, too (save.c). Back, each
-stops itself, and nobody runs before (together.c).
+let it run is killed (what is blocked at that moment stays so), and nobody is told. Its leader waits there, and makes
+the next image, too (save.c). Back, each stops itself, and nobody runs before (together.c).
 """
 
 from __future__ import annotations

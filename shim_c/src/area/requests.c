@@ -10,15 +10,16 @@
 #define PR_SET_MM_MAP_SIZE 15
 #define MEMORY_SIGNAL 32
 #define MEMORY_ASK 0x6d746d72ul
+#define NO_ROOM "there is no room for a signal to it (ulimit -i)"
 
-static void queue(uint32_t pid, int number, uint64_t value)
+static long queue(uint32_t pid, int number, uint64_t value)
 {
     siginfo_t info;
     memset(&info, 0, sizeof info);
     info.si_signo = number;
     info.si_code = SI_QUEUE;
     info.si_value.sival_ptr = (void *)value;
-    sys(SYS_rt_sigqueueinfo, pid, number, &info);
+    return sys(SYS_rt_sigqueueinfo, pid, number, &info);
 }
 
 struct mm_memory *mm_memory_of(struct mm_area *a, uint32_t process)
@@ -32,7 +33,9 @@ static void ask(struct mm_memory *m)
     __atomic_store_n(&m->state, MM_MEMORY_ASKED, __ATOMIC_SEQ_CST);
     if (m->stands)
         sys_futex_wake(&m->stands, 1 << 30);
-    queue(m->pid, MEMORY_SIGNAL, MEMORY_ASK);
+    m->message[0] = 0;
+    if (queue(m->pid, MEMORY_SIGNAL, MEMORY_ASK) == -EAGAIN)
+        strcpy(m->message, NO_ROOM);
 }
 
 /* All threads of these processes are to park; mm_memory_held waits for each.  The caller has filled in index, base and durable, and
@@ -44,7 +47,6 @@ void mm_memory_ask(struct mm_area *a, const uint32_t *processes, const uint32_t 
         m->pid = pids[i];
         m->asker = (uint32_t)sys_getpid();
         m->error = m->runs = 0;
-        m->message[0] = 0;
         ask(m);
     }
 }
@@ -98,6 +100,8 @@ int mm_memory_held(struct mm_area *a, uint32_t process, int timeout_ms)
             return -ESRCH;
         if (is_stopped(m, woken))
             return -EALREADY;
+        if (woken == -ETIMEDOUT && !strcmp(m->message, NO_ROOM))       /* it was not asked yet */
+            ask(m);
     }
     return state == MM_MEMORY_HELD ? 0 : has_failed(m);
 }

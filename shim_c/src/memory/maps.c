@@ -119,6 +119,14 @@ int mm_maps_read(struct mm_tables *t, uint64_t *key)
     return 0;
 }
 
+/* The kernel writes the end of a line as \012. */
+static int is_other_name(const char *path)
+{
+    while (*path && !own_begins(path, "\\012"))
+        path++;
+    return *path != 0;
+}
+
 /* Why a mapping cannot be part of an image, NULL: it can. */
 const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v)
 {
@@ -134,5 +142,7 @@ const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v)
         return "it maps large pages";
     if (own_equal(path, "/secretmem (deleted)"))       /* of memfd_secret: for the kernel it has no content */
         return "it maps memory that the kernel itself may not read";
+    if (is_other_name(path) && !is_copied(v, path) && sys(SYS_faccessat, AT_FDCWD, path, 0) < 0)
+        return "it maps a file with an end of line in its name";
     return own_begins(path, "/dev/") && !own_begins(path, "/dev/shm/") && !own_equal(path, "/dev/zero") ? "it maps a device" : 0;
 }
