@@ -235,8 +235,9 @@ def test_a_connection_that_holds_more_than_can_be_given_back(monkeypatch: pytest
         other, _ = server.accept()
         other.sendall(b"two")
         wait_until(lambda: sockets.unread.to_read(this) == 3, "they come")
-        why_not, _ = sockets._connection(this, sockets.Inside(frozenset()))
-        assert why_not == "holds 3 bytes, more than can be given back"
+        with pytest.raises(sockets._Cannot) as error:
+            sockets._connection(sockets._seen(this, os.getpid(), sockets.Inside(frozenset())))
+        assert error.value.found.why_not == "holds 3 bytes, more than can be given back"
         other.close()
 
 

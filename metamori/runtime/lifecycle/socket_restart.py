@@ -16,7 +16,7 @@ from metamori._area import lib
 from metamori.errors import MetamoriError
 from metamori.runtime.lifecycle import tcp_restart
 from metamori.runtime.lifecycle.descriptor_restart import Place, go_to, place_of, up
-from metamori.runtime.memory.sockets import address_text, path_of
+from metamori.runtime.memory.socket_names import address_text, path_of
 from metamori.store.format.records import DescriptorEntry
 
 _SOCKET = socket.SOL_SOCKET

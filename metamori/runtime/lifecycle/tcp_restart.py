@@ -14,7 +14,7 @@ from functools import partial
 
 from metamori._area import lib
 from metamori.runtime.lifecycle import child_loop
-from metamori.runtime.memory.sockets import address_text
+from metamori.runtime.memory.socket_names import address_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:                          # which few programs need
     from typing import NamedTuple
 
     from metamori.runtime.memory.proc_look import ProcLook, SeenFd
-    from metamori.runtime.memory.sockets import Inside
-    from metamori.runtime.memory.sockets import Sent as Message
+    from metamori.runtime.memory.socket_connections import Inside
+    from metamori.runtime.memory.socket_connections import Sent as Message
     from metamori.store.format.records import DescriptorKind
 else:
     from metamori.tables.record import NamedTuple
@@ -336,9 +336,9 @@ def _is_of_outside(this: Open, run: Run) -> bool:
 
 
 def _socket(this: Open, run: Run) -> DescriptorEntry:
-    from metamori.runtime.memory import sockets  # which few programs need
+    from metamori.runtime.memory import socket_connections, sockets  # which few programs need
 
-    run.inside = run.inside or sockets.inside(run.sockets, run.sent)
+    run.inside = run.inside or socket_connections.inside(run.sockets, run.sent)
     found = sockets.look(this.pid, this.fd, run.inside)
     if found.why_not:
         why = f"descriptor {this.fd} is {found.what}, which {found.why_not}"

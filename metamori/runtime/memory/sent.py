@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 
-from metamori.runtime.memory import open_files, segments, sets, sockets, unread
+from metamori.runtime.memory import open_files, segments, sets, socket_connections, sockets, unread
 from metamori.runtime.memory.images import Image
 from metamori.runtime.memory.open_files import Open, Run, Sent
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
@@ -55,7 +55,7 @@ def find(run: Run, image: Image, images: Sequence[Image]) -> None:
 def _messages(this: Open) -> list[unread.Message]:
     """[]: without descriptors, or what looks at the socket itself will refuse."""
     try:
-        with sockets.taken(this.pid, this.fd) as own:
+        with socket_connections.taken(this.pid, this.fd) as own:
             if not sockets.is_unix_with_unread(own):
                 return []
             found = unread.waiting(own, keeps=True)

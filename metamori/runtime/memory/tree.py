@@ -160,9 +160,9 @@ class Images:
     def _require_accepted(self, run: open_files.Run) -> None:
         """NotBegun: whoever listens runs on, and meets no more than what there is. Who closed a connection is not
         known: all others are kept. But of those that have a socket that listens one at least runs."""
-        from metamori.runtime.memory import sockets  # which few programs need
+        from metamori.runtime.memory import socket_connections  # which few programs need
 
-        run.inside = sockets.inside(run.sockets, run.sent)
+        run.inside = socket_connections.inside(run.sockets, run.sent)
         left = run.inside.left if self.outside == "refuse" else ()     # else that may be lost
         if not left and not run.inside.senders:
             return
