@@ -142,6 +142,10 @@ CASES = {
                             "assert not libc.mount(b'none', b'/', None, 0x44000, None); os.makedirs('jail/proc');"
                             "assert not libc.mount(b'/proc', b'jail/proc', None, 0x1000, None); os.chroot('jail')", "",
                             "it has another root folder, which cannot come back with the program"),
+    "users of its own": ("import ctypes; assert not ctypes.CDLL(None).unshare(0x10000000)", "",
+                         "it has users of its own, which cannot come back with the program"),
+    "mounts of its own": ("import ctypes; assert not ctypes.CDLL(None).unshare(0x20000)", "",
+                          "it has mounts of its own, which cannot come back with the program"),
     "a descriptor that signals": ("import fcntl; r, w = os.pipe(); fcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC)", "",
                                   " signals when it can be used (O_ASYNC), which cannot come back with the program"),
     "a lease": ("import fcntl; f = open('leased', 'w'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)", "",
@@ -204,7 +208,7 @@ def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: s
     if what == "a filter that keeps pages from being fetched":
         filters = FILTER.format(rules=FETCHES_NOTHING) + ";os.execvp(sys.argv[1], sys.argv[1:])"
         own = ["/usr/bin/python3", "-c", filters]
-    if what in ("fewer capabilities", "another root folder") and os.geteuid():
+    if what in ("fewer capabilities", "another root folder", "users of its own", "mounts of its own") and os.geteuid():
         pytest.skip("only root can")
     script = tmp_path / "program.py"
     script.write_text(f"import os\n{before}\n{WAITS}\n{after}\nprint('done')\n")

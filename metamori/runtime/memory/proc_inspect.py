@@ -79,13 +79,13 @@ def require_no_more_confined(look: ProcLook) -> None:
     (own, own_filters, own_places), (capabilities, filters) = _of_the_run(), look.confined
     if filters > own_filters:
         raise Refused("it has a filter of system calls (seccomp), which cannot come back with the program")
+    for link, what in _ELSEWHERE.items():
+        if os.readlink(f"/proc/{look.pid}/{link}") != own_places[link]:
+            raise Refused(f"it has {what}, which cannot come back with the program")
     if own and look.users[1] != b"%d" % os.geteuid():
         own = (_NONE, _NONE, own[2], _NONE)
     if capabilities != own:
         raise Refused("it has other capabilities than the run, which cannot come back with the program")
-    for link, what in _ELSEWHERE.items():
-        if os.readlink(f"/proc/{look.pid}/{link}") != own_places[link]:
-            raise Refused(f"it has {what}, which cannot come back with the program")
 
 
 def program(look: ProcLook) -> bytes:
