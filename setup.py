@@ -51,6 +51,9 @@ GENERATED = ["-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-d
 # but for the files that lead there.
 ALONE = ["-fno-stack-protector", "-ffreestanding", "-fno-builtin", "-fno-tree-loop-distribute-patterns"]
 WITH_LIBC = ("memory_glue.c", "program_back.c")
+# Sanitizers look functions up before they are ready, ThreadSanitizer asks for a thread's stack before it is
+# ready to hear from that thread, and the runtime's thread is none that they know.
+NOT_INSTRUMENTED = ("runtime.c", "wrap_pid.c", "loader.c", "wrap_loader.c")
 # Linked side by side: a process that has been forked takes a page fault for each 64 KiB of code, and each page of
 # variables, that it comes to until it executes a program, and the kernel unmaps what these have mapped.
 AT_EACH_START = {"buffer", "call_filter", "context", "descriptor_table", "elf", "environment", "exec", "fsize_limit",
@@ -108,9 +111,8 @@ def replace_if_built(command: list[str], output: Path) -> None:
 def compile_one(source: Path, flags: list[str], folder: Path) -> Path:
     """Compile ``source`` unless its object is newer than all that it includes, and of the same command."""
     output = folder / ("_".join(source.relative_to(ROOT).with_suffix("").parts) + ".o")
-    # wrap_pid.c: ThreadSanitizer asks for a thread's stack before it is ready to hear from that thread
     alone = source.parent.name == "memory" and source.name not in WITH_LIBC
-    if source.name in ("runtime.c", "wrap_pid.c") or alone:
+    if source.name in NOT_INSTRUMENTED or alone:
         flags = [flag for flag in flags if flag not in SANITIZE]
     command = [*CC, *COMMON, *OLD_NAMES, *flags, *(ALONE if alone else []), "-c", str(source)]
     written, headers = output.with_suffix(".cmd"), output.with_suffix(".d")

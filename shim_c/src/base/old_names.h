@@ -8,7 +8,6 @@ __asm__(".symver dladdr,dladdr@GLIBC_2.2.5");
 __asm__(".symver dlinfo,dlinfo@GLIBC_2.3.3");
 __asm__(".symver dlerror,dlerror@GLIBC_2.2.5");
 __asm__(".symver dlmopen,dlmopen@GLIBC_2.3.4");
-__asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
 __asm__(".symver pthread_mutexattr_init,pthread_mutexattr_init@GLIBC_2.2.5");
 __asm__(".symver pthread_mutexattr_settype,pthread_mutexattr_settype@GLIBC_2.2.5");
 #ifndef __SANITIZE_ADDRESS__           /* its library has one of its own, without a version, and ld takes neither */

@@ -75,14 +75,12 @@ const char *mm_searched(const char *file, char *out, size_t room);
 /* wrap_sysv.c */
 long mm_queue_opened(const char *name, long fd);
 
-/* wrap_sandbox.c */
+/* wrap_rights.c */
 long mm_confining(long number, long a, long b, long c);
+long mm_user_by_number(long number, long a, long b, long c);
 
 /* wrap_attributes.c */
 long mm_attributes_at(int flags, mode_t mode, long number, long a, long b, long c, long d, long e, long f);
-
-/* wrap_credentials.c */
-long mm_user_by_number(long number, long a, long b, long c);
 
 /* wrap_async_io.c */
 void mm_ring_made(void);

@@ -112,7 +112,7 @@ EXPORT int io_uring_setup(unsigned entries, struct io_uring_params *parameters)
 #define FROM_LIBURING(name, parameters, ...) \
     EXPORT int name parameters \
     { \
-        int (*real) parameters = (int (*) parameters)dlsym(RTLD_NEXT, #name); \
+        int (*real) parameters = (int (*) parameters)REAL(dlsym)(RTLD_NEXT, #name); \
         if (!real) \
             return -ENOSYS; \
         mm_ring_made(); \

@@ -238,7 +238,7 @@ static pthread_t copied(pthread_t thread, pid_t real, char *copy)
 {
     static const uint32_t *size;           /* glibc's word to debuggers */
     if (!size)
-        size = dlsym(RTLD_DEFAULT, "_thread_db_sizeof_pthread");
+        size = REAL(dlsym)(RTLD_DEFAULT, "_thread_db_sizeof_pthread");
     if (!size || *size > DESCRIPTOR)
         return thread;
     memcpy(copy, (const void *)thread, *size);

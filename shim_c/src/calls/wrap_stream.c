@@ -50,7 +50,7 @@ static int patch(void **narrow, void **wide)
     if (!narrow || !wide)
         return 0;
     for (int i = 0; i < 5; i++) {
-        void *theirs = dlsym(RTLD_DEFAULT, names[i]);
+        void *theirs = REAL(dlsym)(RTLD_DEFAULT, names[i]);
         if (narrow[SLOT_READ + i] != theirs || wide[SLOT_READ + i] != theirs)
             return 0;
     }
@@ -66,7 +66,7 @@ static int patch(void **narrow, void **wide)
 
 void mm_streams_init(void)
 {
-    mm_streams_followed = patch(dlsym(RTLD_DEFAULT, "_IO_file_jumps"), dlsym(RTLD_DEFAULT, "_IO_wfile_jumps"));
+    mm_streams_followed = patch(REAL(dlsym)(RTLD_DEFAULT, "_IO_file_jumps"), REAL(dlsym)(RTLD_DEFAULT, "_IO_wfile_jumps"));
     if (!mm_streams_followed)
         mm_say("this libc's stdio tables are unknown: what goes through FILE streams is not tracked");
 }

@@ -1,5 +1,6 @@
 /* real.c - the C library's own functions behind the wrappers. */
 #include "libc/libc.h"
+#include "base/loader.h"
 
 #include <dlfcn.h>
 
@@ -12,12 +13,13 @@
 /* Written without a look first: a page that is read before it is written is mapped twice. */
 void mm_resolve(void)
 {
-#define CALL(group, type, name, parameters) real_##name = (type (*) parameters)dlsym(RTLD_NEXT, #name);
+    void *(*look)(void *, const char *) = (void *(*)(void *, const char *))mm_behind_us("dlsym");
+#define CALL(group, type, name, parameters) real_##name = (type (*) parameters)look(RTLD_NEXT, #name);
 #define ALIAS(group, alias, name)
 #include "libc/calls.def"
 #undef CALL
 #undef ALIAS
-    const char *word = dlsym(RTLD_DEFAULT, "__libc_single_threaded");
+    const char *word = look(RTLD_DEFAULT, "__libc_single_threaded");
     if (word)
         mm_single_threaded = word;
 }

@@ -147,7 +147,7 @@ int mm_leave_for(uid_t uid)
     return 1;
 }
 
-/* It forbids itself calls that following takes (wrap_sandbox.c).  1: it has left. */
+/* It forbids itself calls that following takes (wrap_rights.c).  1: it has left. */
 int mm_leave_confined(void)
 {
     if (!mm_active)

@@ -11,6 +11,7 @@
  */
 #include "process/process.h"
 #include "process/runtime.h"
+#include "base/loader.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -24,6 +25,7 @@ static int (*entry)(int, long, void *, const char *);
 static struct { int what, result; long argument; void *data; } request;
 static int started;                    /* pid-wise: 0 after a fork */
 static void *handle;
+static void *(*look)(void *, const char *);  /* dlsym */
 
 /* Where a sandbox forbids it the thread shares the program's table, and closes before it answers what it opened. */
 static void own_table(void)
@@ -105,8 +107,9 @@ static int load(void)
         return -ENOSYS;
     }
     *name = 0;
-    void (*prepare)(const char *, const char *) = (void (*)(const char *, const char *))dlsym(handle, "metamori_rt_prepare");
-    entry = (int (*)(int, long, void *, const char *))dlsym(handle, "metamori_rt");
+    look = (void *(*)(void *, const char *))mm_behind_us("dlsym");
+    void (*prepare)(const char *, const char *) = (void (*)(const char *, const char *))look(handle, "metamori_rt_prepare");
+    entry = (int (*)(int, long, void *, const char *))look(handle, "metamori_rt");
     if (!prepare || !entry)
         return -ENOSYS;
     prepare(path, mm_variable("METAMORI_PYTHON"));
@@ -141,7 +144,7 @@ static int start_runtime(void)
     if (e < 0)
         return e;
     int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
-        (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))dlsym(handle, "pthread_create");
+        (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))look(handle, "pthread_create");
     pthread_t thread;
     posted = answered = 0;
     uint64_t mask = sys_mask_all();
