@@ -10,6 +10,7 @@ from metamori.cli import opening, output
 from metamori.printed import line_text, name_text
 from metamori.store.format.records import FitEntry, MemoryEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.store.read import sizes
+from metamori.tables.fit import descriptors_of
 from metamori.tables.pif import NO_LIMIT
 
 Record = dict[str, Any]
@@ -68,7 +69,7 @@ def _fit(meta: Meta, fit: FitEntry) -> Record:
         "descriptor": fit.descriptor, **output.path_fields(fit.filename, "filename"),
         "seek_pointer": fit.seek_pointer, "attributes": fit.attributes,
         "stream_attributes": fit.stream_attributes.decode("ascii", "replace"), "inode": fit.inode,
-        "was_created": fit.was_created, "was_closed": fit.was_closed, "duped": list(fit.dup_list),
+        "was_created": fit.was_created, "was_closed": fit.was_closed, "duped": list(descriptors_of(fit)[1:]),
         "pushed_back": fit.ungetc.hex(), "unflushed_bytes": len(fit.unflushed),
     }
 

@@ -35,10 +35,18 @@ class FitEntry:
     inode: int                # object number, 0: a regular file that is not tracked
     dev: int
     ino: int
-    dup_list: tuple[int, ...]  # further descriptors of the same open description
+    dup_list: tuple[int, ...]  # further descriptors of the same description; whose FD_CLOEXEC is another: bit 30, too
     ungetc: bytes             # pushed-back characters, the next to be read first; of a wide stream each of 4 bytes
     unflushed: bytes          # written to the stream, not yet to the file; the same
     buffering: int            # bytes of the stream's buffer; 0: unbuffered, -1: line buffered
+
+
+OTHER_CLOSE_ON_EXEC = 1 << 30               # no descriptor has so high a number
+
+
+def descriptors_of(fit: FitEntry) -> tuple[int, ...]:
+    """All of the description, its first one first."""
+    return (fit.descriptor, *(fd & ~OTHER_CLOSE_ON_EXEC for fd in fit.dup_list))
 
 
 @record

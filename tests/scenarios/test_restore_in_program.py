@@ -230,3 +230,32 @@ def test_set_user_id_bits_and_owner_come_back(lab: Lab, compiled: Compile) -> No
     assert (done.returncode, done.stderr) == (0, b"")
     shown = [line for line in done.stdout.decode().splitlines() if " of " in line]
     assert shown == ["106755 of 0:0", "100755 of 1:1", "106755 of 0:0"]
+
+
+DUPLICATES = """
+import fcntl, metamori, os
+fd = os.open("log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+kinds = fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC
+each = [fd, *(fcntl.fcntl(fd, kinds[i % 3 == 1], 20) for i in range(200))]
+plain = [os.open("other", os.O_RDWR | os.O_CREAT), 300]
+os.set_inheritable(plain[0], True)
+os.dup2(*plain, inheritable=False)
+look = lambda: [(number, fcntl.fcntl(number, fcntl.F_GETFD)) for number in each + plain]
+before = look()
+index = metamori.checkpoint()
+os.write(fd, b"more")
+for number in each[:-1]:
+    os.close(number)
+metamori.restore(index)
+assert look() == before, look()
+for number in each[::50]:
+    os.write(number, b"x")
+assert [os.lseek(number, 0, 1) for number in each[::70]] == [5] * 3
+"""
+
+
+def test_duplicates_come_back_as_they_were(lab: Lab) -> None:
+    """Each with a close-on-exec of its own, and however many there are."""
+    done = lab.run([sys.executable, "-c", DUPLICATES])
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (lab.work / "log").read_bytes() == b"xxxxx"

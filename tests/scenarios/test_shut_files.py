@@ -299,6 +299,25 @@ assert memory[:5] == b"first"
 """)
 
 
+@pytest.mark.parametrize("shuts", ["made so", "later"])
+def test_a_descriptor_of_a_shut_file_comes_back_in_the_program(lab: Lab, shuts: str) -> None:
+    """The files had gone back, and the descriptor was closed."""
+    act(lab, *lab.argv("run"), "--", sys.executable, "-c", BEGIN + """
+import metamori, sys
+made = sys.argv[1] == "made so"
+fd = os.open("file", os.O_CREAT | os.O_RDWR, 0o400 if made else 0o600)
+os.write(fd, b"first")
+if not made:
+    os.chmod("file", 0)
+first = checkpoint()
+os.write(fd, b"second")
+metamori.restore(first)
+os.write(fd, b" again")
+assert os.pread(fd, 20, 0) == b"first again" and os.lseek(fd, 0, 1) == 11
+assert os.stat("file").st_mode & 0o777 == (0o400 if made else 0)
+""", shuts)
+
+
 def test_a_verb_that_only_looks_opens_nothing_up(lab: Lab) -> None:
     """It could be killed then."""
     act(lab, *lab.argv("run"), "--", sys.executable, "-c", BEGIN + """

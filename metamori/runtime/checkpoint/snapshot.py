@@ -16,17 +16,18 @@ from metamori._area import ffi, lib
 from metamori.runtime.area import name_journal, wal, whereabouts
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, proc_folder
 from metamori.runtime.checkpoint.cut import Cut, Looks, half_way_notes, look
+from metamori.runtime.checkpoint.proc_descriptors import flags_of, program, removed_folder, start, unflushed_bytes
 from metamori.runtime.checkpoint.shared_mappings import Capture, is_copied, now_a_copy, release
 from metamori.store.format.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.io.os_io import REAL
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
-from metamori.tables.fit import Fit
+from metamori.tables.fit import OTHER_CLOSE_ON_EXEC, Fit
 from metamori.tables.pif import Pif, later
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from metamori._area import mm_looks, mm_pif, mm_stream_state
+    from metamori._area import mm_looks, mm_pif
 
 _REGULAR_OPEN_FLAGS = 0o17777777
 _ANY_SIZE = 1 << 62                        # no file is longer
@@ -335,7 +336,7 @@ def _processes(area: Area, cut: Cut, slots: Iterable[int], programs: Mapping[int
             continue
         pid = process.pid
         folder = b"/proc/%d" % pid if pid in programs else proc_folder(pid)
-        exe = programs[pid] if pid in programs else _program(folder)
+        exe = programs[pid] if pid in programs else program(folder)
         cut.processes.append(ProcessEntry(process.number, pid, process.start_time, exe))
         groups: dict[int, list[int]] = {}
         descriptors = area.descriptors(slot)
@@ -353,13 +354,6 @@ def _processes(area: Area, cut: Cut, slots: Iterable[int], programs: Mapping[int
         _inherited(cut, cut.processes[0].process, {0, 1, 2}, proc_folder(supervisor))
 
 
-def _program(folder: bytes) -> bytes:
-    try:
-        return os.readlink(folder + b"/exe")
-    except OSError:
-        return b""
-
-
 def _inherited(cut: Cut, process: int, fds: Collection[int], folder: bytes) -> None:
     """Standard descriptors on regular files from outside the run, for restore --stdio."""
     for fd in sorted(fds):
@@ -374,50 +368,39 @@ def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int], folder: b
     process, f = area.process(process_slot), area.fit(fit_slot)
     pid = process.pid
     try:
-        words = _start(b"%s/fdinfo/%d" % (folder, fds[0])).split(None, 4)
+        words = start(b"%s/fdinfo/%d" % (folder, fds[0])).split(None, 4)
         filename = os.readlink(b"%s/fd/%d" % (folder, fds[0]))
     except OSError:
         return None
     if not filename.startswith(b"/"):      # a socket or the like: the C library closed the file by a call of its own
         return None
-    position, flags = f.position if f.owned else int(words[1]), int(words[3], 8)
+    position = f.position if f.owned else int(words[1])
     state = ffi.new("struct mm_stream_state *")
     stream, ungetc, unflushed = 0, b"", b""
     if f.stream_type and f.process == process_slot and lib.mm_stream_peek(pid, f.stream, state) == 0:
         stream = f.stream
         position -= state.unread
         ungetc = bytes(ffi.buffer(state.pushed, state.pushed_count))
-        unflushed = _unflushed(pid, state)
+        unflushed = unflushed_bytes(pid, state)
         fds = sorted(fds, key=lambda fd: fd != state.fd)   # the stream's own comes first
+    flags = int(words[3], 8)
+    others: tuple[int, ...] = ()
+    if len(fds) > 1:
+        each = [flags_of(b"%s/fdinfo/%d" % (folder, fd), flags) for fd in fds]
+        flags = each[0]
+        others = tuple(
+            fd | OTHER_CLOSE_ON_EXEC if (it ^ each[0]) & os.O_CLOEXEC else fd for fd, it in zip(fds[1:], each[1:]))
     mode = f.mode
     if filename.endswith(b" (deleted)"):
         filename = filename.removesuffix(b" (deleted)")
-        removed = _removed_folder(b"%s/fd/%d" % (folder, fds[0]))
+        removed = removed_folder(b"%s/fd/%d" % (folder, fds[0]))
         if removed is not None:
             filename, mode = b"", removed
     return FitEntry(
         process.number, "stream" if stream else "descriptor", fds[0], stream, flags & _REGULAR_OPEN_FLAGS,
         ffi.string(f.stream_attributes), mode, filename, position, 0, 0,
-        state.flags | state.skip << 32 if stream else 0, 0, f.dev, f.ino, tuple(fds[1:]), ungetc, unflushed,
+        state.flags | state.skip << 32 if stream else 0, 0, f.dev, f.ino, others, ungetc, unflushed,
         0 if state.flags & 8 else -1 if state.flags & 4 else BLOCK)
-
-
-def _start(path: bytes) -> bytes:
-    """Of what /proc says there; the run stands still meanwhile."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, 256)
-    finally:
-        os.close(fd)
-
-
-def _removed_folder(link: bytes) -> int | None:
-    """The mode of a folder without a name, or None: it is something else."""
-    try:
-        st = os.stat(link)
-    except OSError:
-        return None
-    return stat.S_IMODE(st.st_mode) if stat.S_ISDIR(st.st_mode) and st.st_nlink == 0 else None
 
 
 def _followed(area: Area, slot: int) -> int:
@@ -439,19 +422,6 @@ def _unlinked(area: Area, fit: FitEntry, link: bytes) -> int:
         return slot
     found = look(os.path.join(os.fsencode(os.path.dirname(area.path)), b"kept", area.kept_name(slot))).st
     return slot if found and (found.st_dev, found.st_ino) == (fit.dev, fit.ino) else 0
-
-
-_STREAM_BUFFER = 1 << 26                   # a longer one is none: the program has written over its stream's fields
-
-
-def _unflushed(pid: int, state: mm_stream_state) -> bytes:
-    """Bytes written to a stream that are still in the program's memory."""
-    count = state.unflushed
-    if not 0 < count <= _STREAM_BUFFER:
-        return b""
-    room = ffi.new("char[]", count)
-    got = lib.mm_peek(pid, state.unflushed_at, room, count)
-    return bytes(ffi.buffer(room, got)) if got > 0 else b""
 
 
 def advance(area: Area, cut: Cut, index: int = 0) -> None:

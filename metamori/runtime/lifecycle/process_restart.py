@@ -23,6 +23,7 @@ from metamori.store.read import image, image_chain
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.store.restore.resume_point import RESUME_AT
+from metamori.tables.fit import descriptors_of
 
 _ENDS_S = 1.0                              # that killed processes may take
 
@@ -156,7 +157,7 @@ def _environ(lines: tuple[bytes, ...]) -> dict[bytes, bytes]:
 def _followed(session: Session, meta: Meta, entry: MemoryEntry) -> dict[int, bytes]:
     """Where the file of each tracked descriptor is now; one without a name is tracked again in the store."""
     state = session.store.state(meta.index)
-    fits = {fd: fit for fit in meta.fits if fit.process == entry.process for fd in (fit.descriptor, *fit.dup_list)}
+    fits = {fd: fit for fit in meta.fits if fit.process == entry.process for fd in descriptors_of(fit)}
     found = {}
     for each in entry.descriptors:
         if each.kind == "followed" and each.same_as < 0:

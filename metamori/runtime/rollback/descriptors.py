@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from metamori.runtime.checkpoint.session import Session
 from metamori.store.format.records import FitEntry
 from metamori.store.io.os_io import opened_up
 from metamori.store.read.state import State
+from metamori.tables.fit import OTHER_CLOSE_ON_EXEC, descriptors_of
 from metamori.tables.record import replace
 
 if TYPE_CHECKING:
@@ -44,19 +46,41 @@ def untracked(session: Session, index: int, slot: int) -> dict[int, bytes]:
     return found
 
 
+def require_room(session: Session, index: int, number: int, actions: mm_actions) -> None:
+    """EMFILE; nothing has moved yet."""
+    if len(_pieces(session, index, number)) > actions.room:
+        raise OSError(errno.EMFILE, "more open descriptions than a restore can put back")
+
+
+def _pieces(session: Session, index: int, number: int) -> list[tuple[FitEntry, int]]:
+    """The process's descriptions, and from which of its descriptors on: an action has room for some."""
+    return [(fit, first) for fit in session.store.meta(index).fits if fit.process == number
+            for first in range(0, len(descriptors_of(fit)), lib.MM_ACTION_FDS)]
+
+
+def _numbers(action: mm_action, fit: FitEntry, first: int) -> None:
+    same = bool(fit.attributes & os.O_CLOEXEC)
+    fds = (fit.descriptor, *fit.dup_list)[first:first + lib.MM_ACTION_FDS]
+    action.fd_count = len(fds)
+    for i, fd in enumerate(fds):
+        action.fds[i] = fd & ~OTHER_CLOSE_ON_EXEC
+        action.close_on_exec |= (same != bool(fd & OTHER_CLOSE_ON_EXEC)) << i
+
+
 def actions_for(session: Session, index: int, number: int, outside: Mapping[int, bytes], actions: mm_actions) -> None:
     """outside: what `untracked` said."""
     store = session.store
     then = store.state(index)
     slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}
-    entries = [fit for fit in store.meta(index).fits if fit.process == number]
-    if len(entries) > actions.room:
-        raise OSError(errno.EMFILE, "more open descriptions than a restore can put back")
-    actions.count = len(entries)
+    pieces = _pieces(session, index, number)
+    actions.count = len(pieces)
     base = actions.action + 0              # a pointer: there are more of them than the array's type says
     session.coming_back.clear()
     refused: list[bytes] = []
-    for i, fit in enumerate(entries):
+    for i, (fit, first) in enumerate(pieces):
+        _numbers(base[i], fit, first)
+        if first:                          # more descriptors of the one before: no path of its own
+            continue
         path = outside.get(fit.descriptor) or (
             _where(session, then, slots, fit) if fit.filename else _removed_folder(session, i, fit.mode))
         if fit.descriptor in outside:      # maybe a link, to what it has open
@@ -64,9 +88,16 @@ def actions_for(session: Session, index: int, number: int, outside: Mapping[int,
         unflushed = ffi.from_buffer(fit.unflushed)
         session.coming_back.append(unflushed)
         _action(base[i], fit, path, unflushed)
-        refused += [] if os.access(os.path.dirname(path), os.X_OK) else [path]
+        refused += [] if os.access(path, _wants(fit.attributes)) else [path]
     session.let_in.close()
-    session.let_in = opened_up(refused)    # until the program has its descriptors
+    session.let_in = opened_up(refused, file_bits=stat.S_IRUSR | stat.S_IWUSR)   # until the program has its descriptors
+
+
+def _wants(flags: int) -> int:
+    """What may have been open already when the mode forbade it: made so, or shut since."""
+    if flags & os.O_PATH:
+        return os.F_OK
+    return {os.O_RDONLY: os.R_OK, os.O_WRONLY: os.W_OK}.get(flags & os.O_ACCMODE, os.R_OK | os.W_OK)
 
 
 def _removed_folder(session: Session, number: int, mode: int) -> bytes:
@@ -95,12 +126,7 @@ def _where(session: Session, then: State, slots: dict[int, int], fit: FitEntry) 
 
 
 def _action(action: mm_action, fit: FitEntry, path: bytes, unflushed: CData) -> None:
-    fds = (fit.descriptor, *fit.dup_list)[:lib.MM_ACTION_FDS]
-    action.fd_count = len(fds)
-    for i, fd in enumerate(fds):
-        action.fds[i] = fd
-    action.flags = fit.attributes & ~0o2000000
-    action.fd_flags = 1 if fit.attributes & 0o2000000 else 0
+    action.flags = fit.attributes & ~os.O_CLOEXEC
     action.position = max(0, fit.seek_pointer)
     action.stream = fit.stream
     action.state.flags, action.state.skip = fit.flags & 0xFFFFFFFF, fit.flags >> 32

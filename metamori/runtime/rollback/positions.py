@@ -16,6 +16,7 @@ from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import Area, proc_folder
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.read.state import State
+from metamori.tables.fit import descriptors_of
 
 
 def move_back(session: Session, index: int, then: State, paths: Container[bytes] | None) -> None:
@@ -23,7 +24,7 @@ def move_back(session: Session, index: int, then: State, paths: Container[bytes]
     know stays where it is, but not past the end: what it writes would leave a hole."""
     fits = session.store.meta(index).fits if index else ()
     known = {(fit.process, fd, fit.inode): fit.seek_pointer
-             for fit in fits if fit.inode for fd in (fit.descriptor, *fit.dup_list)}
+             for fit in fits if fit.inode for fd in descriptors_of(fit)}
     for slot, fd, f in _writers(session.area):
         inode = session.area.pif(f.slot).object
         if inode not in then.pifs or (paths is not None and not any(path in paths for path in then.paths(inode))):

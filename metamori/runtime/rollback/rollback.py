@@ -66,6 +66,7 @@ def roll_back(session: Session, index: int, pid: int, actions: mm_actions) -> No
         # none was forked in between: a fork is a call that the freeze waits for
         require_alone(session.area, pid)
         outside = descriptors.untracked(session, index, slot)
+        descriptors.require_room(session, index, number, actions)
         back_or_as_it_is(session, index)
         descriptors.actions_for(session, index, number, outside, actions)
 

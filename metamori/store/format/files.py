@@ -34,7 +34,8 @@ Payloads, fields in this order:
   fit        (fig. 4.7) u64 process, u8 creation_type (0 descriptor, 1 stream), i32 descriptor, u64 stream,
              i64 attributes, bytes stream_attributes, u32 mode, bytes filename, i64 seek_pointer,
              u64 was_created, u64 was_closed, i64 flags, u64 inode, u64 dev, u64 ino, i32[] dup_list,
-             bytes ungetc, bytes unflushed, i64 buffering; of a wide stream (flags bit 4) both are u32 characters, and
+             bytes ungetc, bytes unflushed, i64 buffering; bit 30 of a dup_list: close-on-exec as attributes do not say
+             it; of a wide stream (flags bit 4) both are u32 characters, and
              as many as flags has above bit 31 have been read from seek_pointer on
   launch     bytes exe, bytes[] argv, bytes[] env, bytes cwd, u32 umask, limit[]; limit is i64 soft, i64 hard
   memory     u64 process, u64 base, u64 size, u32 crc, u64 pid, u32 threads, bytes exe, bytes[] argv, bytes[] env,

@@ -26,12 +26,12 @@ struct mm_action {
     int32_t flags;             /* open(2) */
     int64_t position;
     uint64_t stream;           /* FILE, 0 for a bare descriptor */
-    int32_t fd_flags;          /* FD_CLOEXEC of the first */
+    uint64_t close_on_exec;    /* which of fds: a bit each */
     struct mm_stream_state state;      /* what was not yet written lies in this process */
     uint32_t fit;              /* still open: its slot; else 0 */
     uint32_t pad_;
     char mode[16];
-    char path[4096];
+    char path[4096];           /* empty: more descriptors of the one before */
 };
 struct mm_actions {
     int32_t count, room;

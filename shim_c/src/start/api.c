@@ -61,6 +61,10 @@ static int descriptors_back(struct mm_actions *list, int *opened)
     int result = 0;
     for (int i = 0; i < list->count; i++) {
         struct mm_action *a = &list->action[i];
+        if (!a->path[0]) {                 /* more than an action holds */
+            opened[i] = i && opened[i - 1] >= 0 ? mm_high_fd((int)sys(SYS_fcntl, opened[i - 1], F_DUPFD_CLOEXEC, 0)) : -1;
+            continue;
+        }
         int fd = REAL(open)(a->path, (a->flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_TMPFILE)) | O_CLOEXEC);
         if (fd < 0) {
             result = -errno;
@@ -90,27 +94,32 @@ static int put_into_place(struct mm_actions *list, const int *opened)
         if (!(keep[fd / 8] & 1 << fd % 8))
             sys_close(fd);
     }
-    for (int i = 0; i < list->count; i++) {
+    for (int i = 0, first = -1; i < list->count; i++) {
         struct mm_action *a = &list->action[i];
-        if (opened[i] < 0)
+        if (opened[i] < 0) {
+            first = a->path[0] ? -1 : first;
             continue;
+        }
         int e = 0;
         for (int j = 0; j < a->fd_count && e >= 0; j++) {
             e = mm_move_own(a->fds[j]);
-            e = e < 0 ? e : (int)sys(SYS_dup3, opened[i], a->fds[j], a->fd_flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+            e = e < 0 ? e : (int)sys(SYS_dup3, opened[i], a->fds[j], a->close_on_exec >> j & 1 ? O_CLOEXEC : 0);
         }
         sys_close(opened[i]);
+        if (a->path[0])
+            first = a->fds[0];
         if (e >= 0)
-            e = mm_opened(a->fds[0], a->flags, 0, 0, NULL);
+            e = a->path[0] ? mm_opened(first, a->flags, 0, 0, NULL) : first < 0 ? -EMFILE : 0;
         if (e < 0) {                   /* one that is not tracked would write what no index hears of */
             for (int j = 0; j < a->fd_count; j++)
                 sys_close(a->fds[j]);
+            first = a->path[0] ? -1 : first;
             result = e;
             continue;
         }
-        for (int j = 1; j < a->fd_count; j++)
-            mm_duplicated(a->fds[0], a->fds[j]);
-        if (!mm_fds[a->fds[0]].fit)
+        for (int j = a->path[0] ? 1 : 0; j < a->fd_count; j++)
+            mm_duplicated(first, a->fds[j]);
+        if (!a->path[0] || !mm_fds[first].fit)
             continue;
         struct mm_fit *f = mm_fit_at(mm_area, mm_fds[a->fds[0]].fit);
         f->created = 0;                /* known to an index from the start */
