@@ -33,6 +33,40 @@ def test_a_daemon_s_standard_descriptors_are_no_files(lab: Lab, options: list[st
     assert found[0] == found[1]
 
 
+APART = """
+import ctypes, os, sys, threading
+fd = os.open("old", os.O_RDWR)
+close = lambda: ctypes.CDLL(None).close_range(fd, ctypes.c_uint(0xffffffff), int(sys.argv[1]))
+thread = threading.Thread(target=close)
+thread.start()
+thread.join()
+os.pwrite(fd, b"X" * 4096, 4096)
+"""
+
+
+@pytest.mark.parametrize("flags", [2, 6], ids=["close", "close-on-exec"])
+def test_a_thread_that_closes_in_a_table_of_its_own(lab: Lab, flags: int) -> None:
+    """What another thread overwrote then was in no checkpoint."""
+    (lab.work / "old").write_bytes(bytes(range(256)) * 64)
+    before = lab.state()
+    done = lab.run(["/usr/bin/python3", "-c", APART, str(flags)])
+    assert done.returncode == 0
+    assert done.stderr == b"metamori: a thread or process has a table of descriptors that is not its memory's: " \
+                          b"it is not tracked\n"
+    assert (lab.work / "old").read_bytes()[4096:8192] == b"X" * 4096
+    lab.restore(0)
+    lab.assert_state(before, "restore 0")
+
+
+ALONE = APART.partition("thread = ")[0] + "close()\n"
+
+
+def test_a_program_of_one_thread_may_do_so(lab: Lab) -> None:
+    (lab.work / "old").write_bytes(b"old")
+    done = lab.run(["/usr/bin/python3", "-c", ALONE, "2"])
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode", "single"]], ids=["default", "isolate", "single"])
 def test_the_run_s_own_descriptors_are_none_to_the_program(lab: Lab, compiled: Compile, options: list[str]) -> None:
     """A write or a cut by number went into the store's buffer, and took the bytes of checkpoints with it."""

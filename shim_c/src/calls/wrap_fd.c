@@ -6,7 +6,6 @@
 #include <elf.h>
 #include <limits.h>
 #include <linux/openat2.h>
-#include <pthread.h>
 
 #define CREATED 1
 
@@ -312,16 +311,17 @@ EXPORT int closedir(DIR *folder)
 /* Closes by number pass over our own descriptors. */
 EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
+    int apart = UNLIKELY(flags & CLOSE_RANGE_UNSHARE) && first <= last && active() && mm_descriptors_shared();
+    if (apart)                         /* in a table of this thread's own; what we know is the others' */
+        mm_other_world(CLONE_FILES);
     if (!active() || (flags & CLOSE_RANGE_CLOEXEC) || first > INT_MAX)   /* no descriptor is there */
         return REAL(close_range)(first, last, flags);
-    if (first > last)
+    if (first > last || (flags & ~CLOSE_RANGE_UNSHARE))
         return fail(-EINVAL);
-    if (flags & ~CLOSE_RANGE_UNSHARE)
-        return fail(-EINVAL);
-    for (int fd = (int)first; fd <= mm_top_fd && (unsigned)fd <= last; fd++)
+    for (int fd = (int)first; !apart && fd <= mm_top_fd && (unsigned)fd <= last; fd++)
         if (mm_fds[fd].fit) {
             enter();
-            if (flags)                 /* in a table of this thread's own, which the kernel makes */
+            if (flags)                 /* by the kernel, should a process without our memory share the table */
                 mm_closing(fd);
             else
                 mm_close(fd);

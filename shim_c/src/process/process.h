@@ -39,6 +39,7 @@ void mm_renumber_in_child(void);
 
 /* threads_past.c */
 void mm_threads_past(void);
+int mm_descriptors_shared(void);        /* with another thread */
 
 /* call_filter.c */
 long mm_follow_calls(void);
