@@ -33,6 +33,36 @@ def test_a_daemon_s_standard_descriptors_are_no_files(lab: Lab, options: list[st
     assert found[0] == found[1]
 
 
+TERMINAL = """
+import os, pty, sys
+fd = os.open("log", os.O_RDWR)
+os.dup2(fd, 1)
+os.write(1, b"before")
+if sys.argv[1] == "forkpty":
+    child, _ = pty.fork()
+else:
+    _, slave = os.openpty()
+    child = os.fork()
+    if not child:
+        os.login_tty(slave)
+if not child:
+    os.write(1, b"on the terminal")
+    os._exit(0)
+os.waitpid(child, 0)
+os.write(1, b"after")
+"""
+
+
+@pytest.mark.parametrize("call", ["forkpty", "login_tty"])
+def test_standard_descriptors_on_a_terminal_are_no_files(lab: Lab, call: str) -> None:
+    found = []
+    for native in (True, False):
+        (lab.work / "log").write_bytes(b"old " * 10)
+        assert lab.run(["/usr/bin/python3", "-c", TERMINAL, call], native=native).returncode == 0
+        found.append((lab.work / "log").read_bytes())
+    assert found[0] == found[1]
+
+
 APART = """
 import ctypes, os, sys, threading
 fd = os.open("old", os.O_RDWR)

@@ -334,7 +334,10 @@ EXPORT pid_t fork(void) { return FORKED(REAL(fork)()); }
 
 EXPORT pid_t forkpty(int *terminal, char *name, const struct termios *settings, const struct winsize *size)
 {
-    return FORKED(REAL(forkpty)(terminal, name, settings, size));
+    pid_t child = FORKED(REAL(forkpty)(terminal, name, settings, size));
+    if (child == 0)
+        mm_standard_replaced();
+    return child;
 }
 
 EXPORT pid_t wait(int *status) { return MM_NUMBERS(pid_t, mm_number_out(REAL(wait)(status))); }

@@ -192,16 +192,20 @@ EXPORT int fchdir(int fd)
     return end_moving(&names, begun, REAL(fchdir)(fd));
 }
 
-/* It comes back in a child, whose standard descriptors are /dev/null by then. */
+/* It comes back in a child. */
 EXPORT int daemon(int keep_folder, int keep_standard)
 {
     int r = REAL(daemon)(keep_folder, keep_standard);
-    if (r == 0 && active()) {
-        enter();
-        for (int fd = 0; fd < 3; fd++)
-            mm_replaced_unseen(fd);
-        leave();
-    }
+    if (r == 0)
+        mm_standard_replaced();
+    return r;
+}
+
+EXPORT int login_tty(int terminal)
+{
+    int r = REAL(login_tty)(terminal);
+    if (r == 0)
+        mm_standard_replaced();
     return r;
 }
 

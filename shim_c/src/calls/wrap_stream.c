@@ -9,20 +9,49 @@
 #include "process/streams.h"
 
 #include <dlfcn.h>
+#include <execinfo.h>
+#include <netdb.h>
 #include <stdlib.h>
 #include <stdio_ext.h>
+#include <sys/mman.h>
+
+extern int __vsnprintf_chk(char *text, size_t size, int flag, size_t room, const char *format, va_list list);
+extern int __vasprintf_chk(char **text, int flag, const char *format, va_list list);
 
 /* positions in struct _IO_jump_t, unchanged from glibc 2.1 on */
 enum { SLOT_READ = 14, SLOT_WRITE, SLOT_SEEK, SLOT_CLOSE, SLOT_STAT };
-enum { OPENED_WITH_E = 0x40 };         /* glibc's _IO_FLAGS2_CLOEXEC, which stays when the stream is opened again without */
+/* glibc's _IO_FLAGS2_NOTCANCEL (mode "c"), and _IO_FLAGS2_CLOEXEC, which stays when the stream is opened again without */
+enum { NOT_CANCELLED = 2, OPENED_WITH_E = 0x40 };
 
-static ssize_t slot_read(FILE *f, void *buffer, ssize_t count) { return read(f->_fileno, buffer, count); }
+/* Whoever is cancelled in a call of ours leaves the stream locked. */
+static int hold_if(int holds)
+{
+    int before = PTHREAD_CANCEL_DISABLE;
+    if (UNLIKELY(holds))
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
+static void let_go_if(int held, int before)
+{
+    if (UNLIKELY(held))
+        pthread_setcancelstate(before, NULL);
+}
+
+static ssize_t slot_read(FILE *f, void *buffer, ssize_t count)
+{
+    int held = f->_flags2 & NOT_CANCELLED, before = hold_if(held);
+    ssize_t r = read(f->_fileno, buffer, count);
+    let_go_if(held, before);
+    return r;
+}
 
 static ssize_t slot_write(FILE *f, const void *buffer, ssize_t count)
 {
     ssize_t left = count;
+    int held = f->_flags2 & NOT_CANCELLED, before = hold_if(held);
     while (left > 0) {
-        ssize_t r = f->_flags2 & 1 ? REAL(write)(f->_fileno, buffer, left) : write(f->_fileno, buffer, left);
+        ssize_t r = write(f->_fileno, buffer, left);
         if (r < 0) {
             f->_flags |= 0x20;         /* _IO_ERR_SEEN */
             break;
@@ -30,13 +59,19 @@ static ssize_t slot_write(FILE *f, const void *buffer, ssize_t count)
         left -= r;
         buffer = (const char *)buffer + r;
     }
+    let_go_if(held, before);
     if (f->_offset >= 0)
         f->_offset += count - left;
     return count - left;
 }
 
 static off64_t slot_seek(FILE *f, off64_t at, int whence) { return lseek(f->_fileno, at, whence); }
-static int slot_close(FILE *f) { return close(f->_fileno); }
+static int slot_close(FILE *f)             /* glibc's is never cancelled */
+{
+    int before = hold_if(1), r = close(f->_fileno);
+    let_go_if(1, before);
+    return r;
+}
 static int slot_stat(FILE *f, void *st) { return fstat(f->_fileno, st); }
 
 int mm_streams_followed;
@@ -87,6 +122,14 @@ static int flags_of_mode(const char *mode)
             flags |= O_CLOEXEC;
     }
     return flags;
+}
+
+static int asks_for(char letter, const char *mode)
+{
+    for (int i = 1; i < 7 && mode[i] && mode[i] != ','; i++)
+        if (mode[i] == letter)
+            return 1;
+    return 0;
 }
 
 static void register_stream(FILE *f, const char *mode)
@@ -144,7 +187,8 @@ static FILE *open_stream(const char *path, const char *mode)
         errno = EINVAL;
         return NULL;
     }
-    int fd = open(path, flags, 0666);
+    int held = asks_for('c', mode), before = hold_if(held), fd = open(path, flags, 0666);
+    let_go_if(held, before);
     if (fd < 0)
         return NULL;
     FILE *f = strstr(mode, ",ccs=") ? encoded_on(fd, mode) : stream_on(fd, mode);
@@ -154,8 +198,8 @@ static FILE *open_stream(const char *path, const char *mode)
         errno = saved;
         return NULL;
     }
-    if (flags & O_CLOEXEC)             /* as glibc's fopen notes it, and its fdopen does not */
-        f->_flags2 |= OPENED_WITH_E;
+    /* as glibc's fopen notes it, and its fdopen does not */
+    f->_flags2 |= (held ? NOT_CANCELLED : 0) | (flags & O_CLOEXEC ? OPENED_WITH_E : 0);
     if (mode[0] == 'a' && !(flags & O_RDWR))
         lseek(fd, 0, SEEK_END);
     register_stream(f, mode);
@@ -259,6 +303,86 @@ EXPORT void perror(const char *text)
     if (write(fd, line, n) < 0)
         stderr->_flags |= 0x20;        /* _IO_ERR_SEEN */
     errno = saved;
+}
+
+static int is_followed(int fd) { return mm_active && (unsigned)fd < MM_FDS && mm_fds[fd].fit; }
+
+/* glibc's write by calls inside itself. */
+EXPORT void herror(const char *text)
+{
+    if (LIKELY(!is_followed(STDERR_FILENO))) {
+        REAL(herror)(text);
+        return;
+    }
+    int says = text && *text;
+    const char *why = hstrerror(h_errno);
+    struct iovec line[] = { { (char *)text, says ? strlen(text) : 0 }, { ": ", says ? 2 : 0 }, { (char *)why, strlen(why) },
+                            { "\n", 1 } };
+    writev(STDERR_FILENO, line, 4);
+}
+
+/* Without malloc, which may be what has failed. */
+EXPORT void backtrace_symbols_fd(void *const *frames, int count, int fd)
+{
+    int between = is_followed(fd) ? (int)sys(SYS_memfd_create, "metamori", MFD_CLOEXEC) : -1;
+    if (LIKELY(between < 0)) {
+        REAL(backtrace_symbols_fd)(frames, count, fd);
+        return;
+    }
+    char piece[512];
+    REAL(backtrace_symbols_fd)(frames, count, between);
+    for (long at = 0, n; (n = sys(SYS_pread64, between, piece, sizeof piece, at)) > 0; at += n)
+        if (write(fd, piece, n) < 0)
+            break;
+    sys_close(between);
+}
+
+/* From glibc 2.37 on by no stream.  A short line takes no memory, as there: handlers of signals write such. */
+static int print_on(int fd, int flag, int checks, const char *format, va_list list)
+{
+    char line[1024], *text = line;
+    va_list again;
+    va_copy(again, list);
+    int n = checks ? __vsnprintf_chk(line, sizeof line, flag, sizeof line, format, list) : vsnprintf(line, sizeof line, format, list);
+    if (n >= (int)sizeof line)
+        n = checks ? __vasprintf_chk(&text, flag, format, again) : vasprintf(&text, format, again);
+    va_end(again);
+    int r = n, saved = errno;
+    for (long done = 0, put; r >= 0 && done < n; done += put)
+        if ((put = write(fd, text + done, n - done)) <= 0)
+            r = -1, saved = errno;
+    if (n >= 0 && text != line)
+        free(text);
+    errno = saved;
+    return r;
+}
+
+EXPORT int vdprintf(int fd, const char *format, va_list list)
+{
+    return is_followed(fd) ? print_on(fd, 0, 0, format, list) : REAL(vdprintf)(fd, format, list);
+}
+
+EXPORT int __vdprintf_chk(int fd, int flag, const char *format, va_list list)
+{
+    return is_followed(fd) ? print_on(fd, flag, 1, format, list) : REAL(__vdprintf_chk)(fd, flag, format, list);
+}
+
+EXPORT int dprintf(int fd, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    int r = vdprintf(fd, format, list);
+    va_end(list);
+    return r;
+}
+
+EXPORT int __dprintf_chk(int fd, int flag, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    int r = __vdprintf_chk(fd, flag, format, list);
+    va_end(list);
+    return r;
 }
 
 /* Closed for the program, but its memory kept: the stream as it stands right after fopen, without a descriptor. */

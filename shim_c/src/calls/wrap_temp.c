@@ -1,7 +1,10 @@
-/* wrap_temp.c - temporary files: glibc makes them by internal calls, so the names are made here and opened by ours. */
+/* wrap_temp.c - temporary files and shared memory: glibc makes both by internal calls, so the names are made here and opened
+ * by ours. */
 #include "calls/calls.h"
 
+#include <limits.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 
 static int make_temporary(char *pattern, int suffix, int flags, int folder)
@@ -49,6 +52,43 @@ EXPORT FILE *tmpfile(void)
     if (!f && fd >= 0)
         close(fd);
     return f;
+}
+
+/* A name of shared memory is one in /dev/shm; 0: none, or not in the scope, where --track alone puts it. */
+static int in_shared_memory(const char *name, char path[NAME_MAX + 16])
+{
+    while (*name == '/')
+        name++;
+    size_t n = strlen(name);
+    if (!following() || !n || n >= NAME_MAX || strchr(name, '/'))
+        return 0;
+    strcpy(stpcpy(path, "/dev/shm/"), name);
+    return mm_tracked(path);
+}
+
+EXPORT int shm_open(const char *name, int flags, mode_t mode)
+{
+    char path[NAME_MAX + 16];
+    int before, fd;
+    if (LIKELY(!in_shared_memory(name, path)))
+        return REAL(shm_open)(name, flags, mode);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    fd = open(path, flags | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (fd < 0 && errno == EISDIR)
+        errno = EINVAL;
+    pthread_setcancelstate(before, NULL);
+    return fd;
+}
+
+EXPORT int shm_unlink(const char *name)
+{
+    char path[NAME_MAX + 16];
+    if (LIKELY(!in_shared_memory(name, path)))
+        return REAL(shm_unlink)(name);
+    int r = unlink(path);
+    if (r < 0 && errno == EPERM)
+        errno = EACCES;
+    return r;
 }
 
 #define CALL(group, type, name, parameters)

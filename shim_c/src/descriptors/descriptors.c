@@ -319,6 +319,16 @@ void mm_replaced_unseen(int fd)
         mm_went(fd, &going);
 }
 
+void mm_standard_replaced(void)
+{
+    if (!mm_active)
+        return;
+    enter();
+    for (int fd = 0; fd < 3; fd++)
+        mm_replaced_unseen(fd);
+    leave();
+}
+
 /* The process is no part of the run any more: no call looks at them. */
 void mm_forget_descriptors(void)
 {

@@ -17,6 +17,7 @@ struct open_how;
 long mm_set_flags(int fd, int flags);
 void mm_closing(int fd);
 void mm_replaced_unseen(int fd);
+void mm_standard_replaced(void);       /* a call of its own: the C library has put a terminal or /dev/null there */
 void mm_forget_descriptors(void);
 void mm_map(int fd, uint32_t fit, uint32_t slot, uint32_t generation);
 extern __thread int mm_forking __attribute__((tls_model("initial-exec")));
