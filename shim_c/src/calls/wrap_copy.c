@@ -410,6 +410,36 @@ static void lend(int fd)
         mm_show(fd, slot);
 }
 
+/* XFS's calls, which the kernel has for every file: fallocate by other names. */
+struct space { int16_t type, whence; int64_t start, length; int32_t system; uint32_t pid; int32_t pad[4]; };
+#define SPACE(number) _IOW('X', number, struct space)
+
+static int allocates(unsigned long request)
+{
+    switch (request) {
+    case SPACE(40): case SPACE(42): return FALLOC_FL_KEEP_SIZE;                        /* FS_IOC_RESVSP, FS_IOC_RESVSP64 */
+    case SPACE(41): case SPACE(43): return FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE; /* FS_IOC_UNRESVSP, FS_IOC_UNRESVSP64 */
+    case SPACE(57): return FALLOC_FL_KEEP_SIZE | FALLOC_FL_ZERO_RANGE;                 /* FS_IOC_ZERO_RANGE */
+    default: return 0;
+    }
+}
+
+static int space(int fd, int mode, const struct space *s)
+{
+    struct stat st;
+    if (mm_usable(s, sizeof *s, 0) < sizeof *s)
+        return fail(-EFAULT);
+    struct space given = *s;
+    off_t from = given.whence == SEEK_CUR ? lseek(fd, 0, SEEK_CUR)
+               : given.whence == SEEK_END && fstat(fd, &st) == 0 ? st.st_size : 0;
+    if (given.whence != SEEK_SET && given.whence != SEEK_CUR && given.whence != SEEK_END)
+        return fail(-EINVAL);
+    int cancels = hold_cancellation();
+    int r = fallocate(fd, mode, from + given.start, given.length);
+    pthread_setcancelstate(cancels, NULL);
+    return r;
+}
+
 EXPORT int ioctl(int fd, unsigned long request, ...)
 {
     fd = mm_theirs(fd);
@@ -417,6 +447,8 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
     va_start(list, request);
     void *argument = va_arg(list, void *);
     va_end(list);
+    if (UNLIKELY(_IOC_TYPE(request) == 'X') && allocates(request) && pif_of(fd))
+        return space(fd, allocates(request), argument);
     if (LIKELY(request != FICLONE && request != FICLONERANGE && request != FIDEDUPERANGE && request != FS_IOC_FIEMAP
                && request != FIBMAP && request != FIONREAD && request != LOOP_SET_FD && request != LOOP_CHANGE_FD
                && request != LOOP_CONFIGURE && request != FS_IOC_SETFLAGS && request != FS_IOC_FSSETXATTR) || !active())

@@ -75,12 +75,26 @@ static int one(const struct action *a)
     }
 }
 
+/* glibc 2.39's POSIX_SPAWN_SETCGROUP; the descriptor is in what was room for it before. */
+#define SET_CGROUP 0x100
+static long move_to_group(const posix_spawnattr_t *attr)
+{
+    long list = sys_openat((&attr->__policy)[1], "cgroup.procs", O_WRONLY | O_CLOEXEC, 0);
+    long r = list < 0 ? list : sys(SYS_write, list, "0", 1);
+    if (list >= 0)
+        sys_close((int)list);
+    return r;
+}
+
 static int set_attributes(const posix_spawnattr_t *attr, short flags, sigset_t *mask)
 {
     sigset_t set;
     pid_t group;
     struct sched_param parameter;
     int policy;
+    long moved = flags & SET_CGROUP ? move_to_group(attr) : 0;
+    if (moved < 0)
+        return fail(moved);
     if ((flags & POSIX_SPAWN_SETSIGDEF) && posix_spawnattr_getsigdefault(attr, &set) == 0)
         for (int i = 1; i < _NSIG; i++)
             if (sigismember(&set, i) == 1)

@@ -109,6 +109,7 @@ static long bytes(long number, long a, long b, long c, long d, long e, long f)
     ON(fsync, fsync(I(a)));
     ON(fdatasync, fdatasync(I(a)));
     ON(syncfs, syncfs(I(a)));
+    ON(sync, (sync(), 0));
     ON(sync_file_range, sync_file_range(I(a), b, c, (unsigned)d));
     ON(copy_file_range, copy_file_range(I(a), P(b), I(c), P(d), (size_t)e, (unsigned)f));
     ON(sendfile, sendfile(I(a), I(b), P(c), (size_t)d));
@@ -117,6 +118,9 @@ static long bytes(long number, long a, long b, long c, long d, long e, long f)
     ON(mmap, mmap(P(a), (size_t)b, I(c), I(d), I(e), f));
     ON(munmap, munmap(P(a), (size_t)b));
     ON(mprotect, mprotect(P(a), (size_t)b, I(c)));
+    ON(pkey_mprotect, pkey_mprotect(P(a), (size_t)b, I(c), I(d)));
+    ON(madvise, madvise(P(a), (size_t)b, I(c)));
+    ON(msync, msync(P(a), (size_t)b, I(c)));
     ON(mremap, mremap(P(a), (size_t)b, (size_t)c, I(d), P(e)));
     ON(fstat, fstat(I(a), P(b)));
     ON(newfstatat, fstatat(I(a), S(b), P(c), I(d)));
@@ -130,6 +134,7 @@ static long names(long number, long a, long b, long c, long d, long e, long f)
     switch (number) {
     ON(openat, openat(I(a), S(b), I(c), (mode_t)d));
     ON(openat2, mm_open_resolved(I(a), S(b), P(c), (size_t)d));
+    ON(open_by_handle_at, open_by_handle_at(I(a), P(b), I(c)));
     ON(close, close(I(a)));
     ON(close_range, close_range((unsigned)a, (unsigned)b, I(c)));
     ON(dup, dup(I(a)));
