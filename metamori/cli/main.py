@@ -86,7 +86,7 @@ def _status(words: list[str]) -> int:
         return status
     except MetamoriError as error:
         _say(str(error))
-        return RUN_FAILED if verb == "run" and not isinstance(error, Usage) else error.exit_code
+        return RUN_FAILED if verb == "run" else error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read us has seen enough
         return 1

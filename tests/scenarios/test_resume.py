@@ -323,9 +323,9 @@ def test_a_job_s_first_run_begins_anew(lab: Lab, played: dict[str, str]) -> None
 def test_requeue_outside_of_a_job(lab: Lab, played: dict[str, str]) -> None:
     outside = {name: value for name, value in played.items() if name != "SLURM_JOB_ID"}
     done = lab.run(["true"], "--requeue", env=outside)
-    assert done.returncode == 2 and b"--resume" in done.stderr
+    assert done.returncode == 125 and b"--resume" in done.stderr
     assert not lab.store.exists()
-    assert lab.run(["true"], "--stdio").returncode == 2
+    assert lab.run(["true"], "--stdio").returncode == 125
 
 
 def test_somebodys_changes_after_a_completed_run(lab: Lab) -> None:
