@@ -30,7 +30,8 @@ __attribute__((weak)) int metamori_forward_(const char *name, int argument)
 /* Take a checkpoint of the whole run: files, names, descriptors and streams of all its processes at one instant.
  * The calling process's output streams are flushed first.
  * Returns the new index (>= 1), or -1 with errno: EAGAIN (a process of the run does not come to rest), ENOSPC, EIO,
- * EOPNOTSUPP (run --memory: it has something that cannot come back), ENOSYS (not under Metamori).
+ * EOPNOTSUPP (run --memory: it has something that cannot come back), EBUSY (in a child of vfork), ESRCH (run --memory:
+ * `metamori run` has been killed), ENOSYS (not under Metamori).
  * Returns 0 when the program comes back here with its memory: by `metamori restart`, or by metamori_restore. */
 __attribute__((weak)) int metamori_checkpoint(void)
 {
@@ -39,7 +40,8 @@ __attribute__((weak)) int metamori_checkpoint(void)
 
 /* Go back (or forward) to checkpoint INDEX: files, names, descriptor numbers, FILE pointers and their positions.
  * Returns 0, or -1 with errno: EINVAL (no such checkpoint), ESRCH (this process took no part in it),
- * EBUSY (other processes of the run are alive), ENOSPC, EIO, ENOSYS (not under Metamori).
+ * EBUSY (other processes of the run are alive), EAGAIN (a thread does not come to rest), EXDEV (the store is on another
+ * filesystem), ENOENT (an untracked file that was open then is gone), ENOSPC, EIO, ENOSYS (not under Metamori).
  * In a run with --memory it does not return: memory goes back too, and metamori_checkpoint returns 0 there. */
 __attribute__((weak)) int metamori_restore(int index)
 {

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import Compile
 
+from metamori.cli import doctor
 from metamori.cli.run import too_old
 from metamori.runtime.lifecycle import elf
 
@@ -91,6 +92,13 @@ def test_set_user_id_is_named(tmp_path: Path) -> None:
     others = next((each for each in ("/usr/bin/su", "/usr/bin/passwd") if os.path.exists(each)
                    and os.stat(each).st_mode & stat.S_ISUID and os.stat(each).st_uid != os.geteuid()), "")
     assert not others or "set-user-ID" in elf.look(others).why
+
+
+@pytest.mark.parametrize(("version", "good"), [("2.36", True), ("2.31", True), ("2.37", None), ("3.0", None)])
+def test_doctor_on_a_newer_c_library(monkeypatch: pytest.MonkeyPatch, version: str, good: bool | None) -> None:
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", version))
+    found = doctor._libc()
+    assert found.good is good and ("not known" in found.text) == (good is None)
 
 
 def test_doctor_says_static(tmp_path: Path) -> None:
