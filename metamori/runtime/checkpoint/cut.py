@@ -23,7 +23,7 @@ from metamori.tables.record import field, mutable, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from metamori._area import mm_looks
+    from metamori._area import mm_looks, mm_stream_state
     from metamori.runtime.checkpoint.dirty_pages import Watch
     from metamori.store.read.state import State
 
@@ -284,3 +284,52 @@ class Cut:
             known = lib.mm_is_real(folder, len(folder))
             self._real[folder] = known == 1 if known else os.path.realpath(folder) == folder
         return self._real[folder]
+
+
+# -- what the kernel says of a process and its descriptors -----------------------------------------------------------
+
+
+def program(folder: bytes) -> bytes:
+    try:
+        return os.readlink(folder + b"/exe")
+    except OSError:
+        return b""
+
+
+def flags_of(path: bytes, otherwise: int) -> int:
+    """open(2) flags of a description, with FD_CLOEXEC of this descriptor of it."""
+    try:
+        return int(start(path).split(None, 4)[3], 8)
+    except OSError:                        # the C library has closed it by a call of its own
+        return otherwise
+
+
+def start(path: bytes) -> bytes:
+    """Of what /proc says there; the run stands still meanwhile."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 256)
+    finally:
+        os.close(fd)
+
+
+def removed_folder(link: bytes) -> int | None:
+    """The mode of a folder without a name, or None: it is something else."""
+    try:
+        st = os.stat(link)
+    except OSError:
+        return None
+    return stat.S_IMODE(st.st_mode) if stat.S_ISDIR(st.st_mode) and st.st_nlink == 0 else None
+
+
+_STREAM_BUFFER = 1 << 26                   # a longer one is none: the program has written over its stream's fields
+
+
+def unflushed_bytes(pid: int, state: mm_stream_state) -> bytes:
+    """Bytes written to a stream that are still in the program's memory."""
+    count = state.unflushed
+    if not 0 < count <= _STREAM_BUFFER:
+        return b""
+    room = ffi.new("char[]", count)
+    got = lib.mm_peek(pid, state.unflushed_at, room, count)
+    return bytes(ffi.buffer(room, got)) if got > 0 else b""

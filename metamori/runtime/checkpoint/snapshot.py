@@ -15,8 +15,17 @@ from contextlib import suppress
 from metamori._area import ffi, lib
 from metamori.runtime.area import name_journal, wal, whereabouts
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, proc_folder
-from metamori.runtime.checkpoint.cut import Cut, Looks, half_way_notes, look
-from metamori.runtime.checkpoint.proc_descriptors import flags_of, program, removed_folder, start, unflushed_bytes
+from metamori.runtime.checkpoint.cut import (
+    Cut,
+    Looks,
+    flags_of,
+    half_way_notes,
+    look,
+    program,
+    removed_folder,
+    start,
+    unflushed_bytes,
+)
 from metamori.runtime.checkpoint.shared_mappings import Capture, is_copied, now_a_copy, release
 from metamori.store.format.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.io.os_io import REAL
