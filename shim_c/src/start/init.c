@@ -19,6 +19,37 @@ static int same_machine(struct mm_area *area)
     return !boot || !area->head->boot || boot == area->head->boot;
 }
 
+/* The process's slot: what it has already, or a new one; 0: all are in use. */
+static uint32_t take_slot(struct mm_area *area, uint32_t process, uint32_t pid, uint64_t start)
+{
+    if (process && mm_proc(area, process)->start_time != start) {
+        mm_process_leave(area, process);  /* the pid has come round */
+        process = 0;
+    }
+    if (!process)
+        process = mm_process_join(area, pid, start, 0);
+    if (!process) {
+        mm_release_dead(area);
+        process = mm_process_join(area, pid, start, 0);
+    }
+    return process;
+}
+
+/* 0 or -errno */
+static int open_buffer(struct mm_area *area, const char *store)
+{
+    SCRATCH(path);                     /* no printf: a short program would be the first to need its pages */
+    mm_digits(stpcpy(stpcpy(path, store), "/buffer/"), area->head->run);
+    long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+    if (fd < 0)
+        return (int)fd;
+    mm_buffer_fd = mm_high_fd((int)fd);
+    if (area->folder <= 0)             /* the program has no standard input: its number was not kept */
+        area->folder = (int)sys_openat(AT_FDCWD, strcat(strcpy(path, store), "/run"), O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    area->folder = area->folder >= 0 ? mm_high_fd(area->folder) : 0;
+    return 0;
+}
+
 static int join(const char *store)
 {
     struct mm_area *area = mm_attach(store, MM_KEEP_FOLDER);
@@ -40,33 +71,18 @@ static int join(const char *store)
         mm_detach(area);
         return where;
     }
-    if (process && mm_proc(area, process)->start_time != start) {
-        mm_process_leave(area, process);  /* the pid has come round */
-        process = 0;
-    }
-    if (!process)
-        process = mm_process_join(area, pid, start, 0);
-    if (!process) {
-        mm_release_dead(area);
-        process = mm_process_join(area, pid, start, 0);
-    }
+    process = take_slot(area, process, pid, start);
     if (process && !back                   /* between the look and the slot */
         && __atomic_load_n(&area->head->flags, __ATOMIC_SEQ_CST) & MM_CLOSED) {
         mm_process_leave(area, process);
         mm_detach(area);
         return -ESRCH;
     }
-    SCRATCH(path);                     /* no printf: a short program would be the first to need its pages */
-    mm_digits(stpcpy(stpcpy(path, store), "/buffer/"), area->head->run);
-    long fd = sys_openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
-    if (!process || fd < 0) {
+    int e = process ? open_buffer(area, store) : -EAGAIN;
+    if (e < 0) {
         mm_detach(area);
-        return process ? (int)fd : -EAGAIN;
+        return e;
     }
-    mm_buffer_fd = mm_high_fd((int)fd);
-    if (area->folder <= 0)             /* the program has no standard input: its number was not kept */
-        area->folder = (int)sys_openat(AT_FDCWD, strcat(strcpy(path, store), "/run"), O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-    area->folder = area->folder >= 0 ? mm_high_fd(area->folder) : 0;
     mm_self_process = process;
     mm_self = mm_proc(area, process);
     if (mm_self->calls)                /* an exec ended threads in the middle of calls */
