@@ -203,6 +203,26 @@ static long numbers(long number, long a, long b, long c, long d, long e, long f)
     }
 }
 
+/* A fork by its own number; threads, and children with a stack of their own, are the kernel's. */
+static long clone_by_number(long number, long a, long b, long c, long d, long e, long f)
+{
+    const struct clone_args *arguments = number == SYS_clone3 ? P(a) : NULL;
+    mm_cloned |= arguments || (a & CLONE_VM);
+    if (!active() || (arguments && ((size_t)b < CLONE_ARGS_SIZE_VER0
+                                    || mm_usable(arguments, CLONE_ARGS_SIZE_VER0, 0) < CLONE_ARGS_SIZE_VER0)))
+        return REAL(syscall)(number, a, b, c, d, e, f);
+    unsigned long flags = arguments ? arguments->flags : (unsigned long)a, stack = arguments ? arguments->stack : (unsigned long)b;
+    if (flags & CLONE_VM || stack)
+        return REAL(syscall)(number, a, b, c, d, e, f);
+    return forked(number, flags, a, b, c, d, e);
+}
+
+static long raw_io(long number, long a, long b, long c, long d, long e, long f)
+{
+    long refused = active() ? mm_before_raw(number, a, b, c) : 0;
+    return refused < 0 ? fail(refused) : REAL(syscall)(number, a, b, c, d, e, f);
+}
+
 static long process_call(long number, long a, long b, long c, long d, long e, long f)
 {
     switch (number) {
@@ -242,27 +262,11 @@ static long process_call(long number, long a, long b, long c, long d, long e, lo
             mm_unwrapped_handlers = 1; /* it may be a handler, and does not come through ours */
         return REAL(syscall)(number, a, b, c, d, e, f);
     case SYS_clone:
-        mm_cloned |= (a & CLONE_VM) != 0;
-        if (!active() || (a & CLONE_VM) || b)
-            return REAL(syscall)(number, a, b, c, d, e, f);
-        return forked(number, (uint64_t)a, a, b, c, d, e);
-    case SYS_clone3: {
-        const struct clone_args *arguments = P(a);
-        mm_cloned = 1;
-        if (!active() || (size_t)b < CLONE_ARGS_SIZE_VER0 || mm_usable(arguments, CLONE_ARGS_SIZE_VER0, 0) < CLONE_ARGS_SIZE_VER0
-            || (arguments->flags & CLONE_VM) || arguments->stack)
-            return REAL(syscall)(number, a, b, c, d, e, f);
-        return forked(number, arguments->flags, a, b, c, d, e);
-    }
+    case SYS_clone3:
+        return clone_by_number(number, a, b, c, d, e, f);
     case SYS_io_submit:
-    case SYS_io_uring_setup: {
-        long refused = active() ? mm_before_raw(number, a, b, c) : 0;
-        if (refused < 0) {
-            errno = (int)-refused;
-            return -1;
-        }
-        return REAL(syscall)(number, a, b, c, d, e, f);
-    }
+    case SYS_io_uring_setup:
+        return raw_io(number, a, b, c, d, e, f);
     default: return numbers(number, a, b, c, d, e, f);
     }
 }
