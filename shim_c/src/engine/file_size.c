@@ -38,12 +38,12 @@ static uint64_t furthest(uint32_t slot, int fd)
     long here = sys_lseek(fd, 0, SEEK_CUR), low = 1l << 31, high = INT64_MAX;
     while (low < high) {
         long middle = low + (high - low) / 2 + 1;
-        MM_STOP("size.probes");
         if (sys_lseek(fd, middle, SEEK_SET) == middle)
             low = middle;
         else
             high = middle - 1;
     }
+    MM_STOP("size.probes");
     sys_lseek(fd, here, SEEK_SET);
     return low;
 }
