@@ -82,21 +82,6 @@ def files(lab: Lab, index: int) -> list[dict[str, Any]]:
     return [each for each in json.loads(lab.verb("show", str(index), "--json").stdout)["records"] if "count" in each]
 
 
-def test_two_take_the_two_names_of_a_file(lab: Lab) -> None:
-    """What both keep of it are no names: no prune has to keep it for somebody who may meet it yet."""
-    (lab.work / "used").write_bytes(DATA)
-    os.link(lab.work / "used", lab.work / "other")
-    ranks = [Rank(lab).ready() for _ in range(2)]
-    for rank, name in zip(ranks, ("used", "other"), strict=True):
-        rank.do("append", name, "known")
-    lab.verb("checkpoint", cwd=lab.work)
-    for rank, name in zip(ranks, ("used", "other"), strict=True):
-        rank.do("unlink", name)
-    lab.verb("checkpoint", cwd=lab.work)
-    assert [pif["was_deleted"] for pif in files(lab, 2)] == [2]
-    end(ranks)
-
-
 MEETS = [sys.executable, "-c", "import os; os.unlink('other')"]
 
 

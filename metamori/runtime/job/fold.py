@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from operator import itemgetter
@@ -30,7 +29,6 @@ from metamori.store.format.records import (
     UndoEntry,
 )
 from metamori.store.io import commit
-from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.store import Store
 from metamori.tables.record import replace
 
@@ -76,7 +74,6 @@ class JobFold:
         self._processes = {} if processes is None else processes
         self._lost: set[int] = set()       # for the checkpoints so far
         self._lost_here: set[int] = set()  # for this one too
-        self._links: Counter[int] | None = None    # of files of these numbers that the stores keep, once it is asked
         self._gone: dict[int, Part] = {}   # files that a run has used and not found, and nobody since
 
     # -- numbers ---------------------------------------------------------------------------------
@@ -292,25 +289,8 @@ class JobFold:
             if here and pif.was_deleted:
                 pifs[inode] = replace(pif, was_deleted=0, kept=b"")
             elif not here and known and not stat.S_ISDIR(pif.mode):     # who keeps it may have ended
-                gone = pif.was_deleted or not self._has_unseen_name(pif)
-                pifs[inode] = replace(pif, was_deleted=self.index if gone else 0, kept=pif.kept or known.kept)
+                pifs[inode] = replace(pif, was_deleted=pif.was_deleted or self.index, kept=pif.kept or known.kept)
         return names, pifs
-
-    def _has_unseen_name(self, pif: PifEntry) -> bool:
-        """Whether one of which no run knows a name has one besides what the stores keep of it. Who has made a copy has
-        counted its names; of links each run has counted those of others too."""
-        if not pif.kept:
-            return False
-        job, door = self.own or self.store, self.store.door
-        stores = [self.store, *(Store(job.layout.node(name), door) for name in folder.names(job))]
-        found = [st for each in stores if (st := lstat_or_none(door, each.layout.kept(pif.kept)))]
-        if not found or (found[0].st_dev, found[0].st_ino) != (pif.dev, pif.ino):
-            return bool(found)
-        if self._links is None:
-            kept = [each.layout.kept_folder for each in stores if commit.exists(door, each.layout.kept_folder)]
-            each_of = (lstat_or_none(door, os.path.join(one, name)) for one in kept for name in door.listdir(one))
-            self._links = Counter(st.st_ino for st in each_of if st)
-        return found[0].st_nlink > self._links[pif.ino]
 
     def _initial_pifs(self, pifs: dict[int, PifEntry]) -> dict[int, PifEntry]:
         """The first look at a file counts; of one that a run has made there is none."""
