@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.usefixtures("installed"),
               pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of system calls")]
 MMAP, BRK, CLONE, FCNTL, TIMER_CREATE, MQ_NOTIFY, INOTIFY_ADD_WATCH = 9, 12, 56, 72, 222, 244, 254
 ADD_SEALS, CLONE3 = 1033, 435
-SHARED, NORESERVE, NOREPLACE, THREAD = 1, 0x4000, 0x100000, 0x10000
+SHARED, FIXED, NOREPLACE, THREAD = 1, 0x10, 0x100000, 0x10000
 
 PROGRAM = """
 import mmap, threading
@@ -111,7 +111,7 @@ def check(case: Memory, done: subprocess.CompletedProcess[bytes], said: str, *op
 
 
 @pytest.mark.parametrize(("call", "error", "mask", "value", "said"), [
-    (MMAP, errno.ENOMEM, NOREPLACE | NORESERVE | SHARED, NOREPLACE | SHARED, "a mapping cannot be made: "),
+    (MMAP, errno.ENOMEM, FIXED | SHARED, FIXED | SHARED, "a mapping cannot be made: "),
     (MMAP, errno.ENOMEM, NOREPLACE, NOREPLACE, "there is no room for what brings it back"),
     (BRK, 0, 0, 0, "the heap cannot be as large as it was"),
     (CLONE, errno.EAGAIN, THREAD, THREAD, "a thread cannot be made"),
