@@ -1,0 +1,61 @@
+"""Folders on the way to what a program uses are shut to it, an ordinary user, and it goes on by what it has open."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from lab import Lab
+from stops import Stops
+from test_shut_files import AS_NOBODY, BEGIN, NOBODY, act, every_index, followed, lab  # noqa: F401  a fixture
+
+
+@pytest.mark.parametrize("store", ["beside", "elsewhere"])
+def test_whole_paths_are_shut_and_the_programs_are_not(lab: Lab, store: str) -> None:
+    """It is in a folder already, or has it open, when one above it is shut: its calls were EACCES there."""
+    first = """
+os.makedirs("a/b")
+for name in ("gone", "over", "moved", "linked", "written", "kept"):
+    put("a/b/" + name, name * 900)
+os.symlink("nowhere", "a/b/link"); os.setxattr("a/b/gone", "user.note", b"text")
+"""
+    step = """
+folder = os.open("a/b", os.O_RDONLY); os.chdir("a/b"); os.chmod("..", 0)
+put("new{0}", "new"); put("written", "more{0}", os.O_APPEND, 5000); os.mkdir("folder{0}")
+open("there{0}", "w", opener=lambda name, flags: os.open(name, flags, dir_fd=folder)).close()
+{1}
+assert fails(os.stat, os.getcwd()) == "EACCES"
+"""
+    back = "os.chmod('..', 0o755); os.chdir('../..')"
+    last = """
+os.unlink("gone", dir_fd=folder); os.unlink("link"); os.rename("moved", "over"); os.link("linked", "another")
+os.chmod("kept", 0o600); os.rename("folder1", "folder"); os.symlink("kept", "link")
+"""
+    with tempfile.TemporaryDirectory(prefix="shut-", dir="/dev/shm") as folder:
+        os.chown(folder, NOBODY, NOBODY)
+        if store == "elsewhere":
+            lab.store = Path(folder) / "store"
+        states = followed(lab, first, step.format(1, "") + back, step.format(2, last) + back, step.format(3, ""))
+        every_index(lab, states)
+
+
+def test_what_is_opened_up_and_gets_another_mode_meanwhile(lab: Lab) -> None:
+    """By somebody who is not in the run: he found it as it had been before."""
+    act(lab, sys.executable, "-c", BEGIN + 'os.mkdir("shut"); put("shut/f", "text"); os.chmod("shut", 0)', native=True)
+    stops = Stops(lab.folder / "stops")
+    stops.arm("mode.opened")
+    lab.env |= stops.env
+    for path in (stops.folder, stops.folder / "mode.opened"):
+        os.chown(path, NOBODY, NOBODY)
+    words = [*AS_NOBODY, *lab.argv("run"), "--", sys.executable, "-c", BEGIN + 'os.rename("shut", "other")']
+    with subprocess.Popen(words, cwd=lab.work, env=lab.env | {"HOME": "/tmp"}) as run:
+        stops.wait("mode.opened")
+        assert (lab.work / "shut").stat().st_mode & 0o777 == 0o700
+        (lab.work / "shut").chmod(0o711)
+        stops.go("mode.opened")
+    assert run.returncode == 0
+    assert (lab.work / "other").stat().st_mode & 0o777 == 0o711
