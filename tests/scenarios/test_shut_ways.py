@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from lab import Lab
 from stops import Stops
-from test_shut_files import AS_NOBODY, BEGIN, NOBODY, act, every_index, followed, lab  # noqa: F401  a fixture
+from test_shut_files import AS_NOBODY, BEGIN, NOBODY, act, every_index, followed, lab
+
+__all__ = ["lab"]                          # a fixture
 
 
 @pytest.mark.parametrize("store", ["beside", "elsewhere"])
