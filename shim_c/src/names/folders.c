@@ -42,7 +42,8 @@ static long visit_each(char *from, char *to, const char *in, visitor *visit, int
 }
 
 /* Each name in the folder `in`, which is one of the two paths; both are as they were when it returns.  One that its owner may not
- * list or enter is opened up for this moment, as a restore does it; of somebody else's what is in it is not known by any name. */
+ * list or enter is opened up for this moment, as a restore does it; of somebody else's what is in it is not known by any name.
+ * -EACCES: a folder above it is shut. */
 static long each_name(char *from, char *to, const char *in, visitor *visit, int given)
 {
     struct mm_opened_up o;
@@ -51,7 +52,8 @@ static long each_name(char *from, char *to, const char *in, visitor *visit, int 
         r = visit_each(from, to, in, visit, given);
         mm_shut_again(&o);
     }
-    return r == -EACCES ? 0 : r;
+    struct stat st;
+    return r != -EACCES || sys(SYS_newfstatat, AT_FDCWD, in, &st, AT_SYMLINK_NOFOLLOW) == -EACCES ? r : 0;
 }
 
 static int may_be(int kind, int wanted) { return kind == wanted || kind == DT_UNKNOWN; }
@@ -94,7 +96,8 @@ long mm_folder_moves(const char *from, const char *to)
     SCRATCH(new);
     strcpy(old, from);
     strcpy(new, to);
-    return note_all(old, new, UNKNOWN);
+    long r = note_all(old, new, UNKNOWN);
+    return r == -EACCES ? 0 : r;
 }
 
 /* What is in a folder that moved `from` here: files that come into the scope arrive. */
@@ -102,9 +105,7 @@ static long one_arrives(char *from, char *to, int kind, int given)
 {
     if (may_be(kind, DT_REG) && crosses(to, from))
         mm_arrived(to);
-    if (may_be(kind, DT_DIR))
-        each_name(from, to, to, one_arrives, given);
-    return 0;
+    return may_be(kind, DT_DIR) ? each_name(from, to, to, one_arrives, given) : 0;
 }
 
 /* The path that a file has now, or NULL: it was not in a folder that moved, or has no name by now. */
