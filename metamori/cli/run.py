@@ -174,8 +174,7 @@ def run(arguments: argparse.Namespace) -> int:
             return job.run(config, command, resumes, arguments.stdio, verb)
         return _run(config, command, resumes, arguments.stdio)
     except child_loop.CannotStart as error:
-        child_loop.say(f"{command[0]}: {error.strerror}{_for_a_shell(command)}")
-        return NOT_FOUND if error.errno == errno.ENOENT else CANNOT_EXECUTE
+        return _not_started(command, error, _for_a_shell(command))
     except OSError as error:
         from metamori.runtime.lifecycle.start_run import NoRoom
 
@@ -309,6 +308,13 @@ def _require_memory() -> None:
         child_loop.say(f"no dirty-page tracking ({why}): every checkpoint will be a full image of the program's memory")
 
 
+def _not_started(command: list[str], error: OSError, hint: str = "") -> int:
+    from metamori.runtime.lifecycle import child_loop
+
+    child_loop.say(f"{command[0]}: {error.strerror}{hint}")
+    return NOT_FOUND if error.errno == errno.ENOENT else CANNOT_EXECUTE
+
+
 def _for_a_shell(command: list[str]) -> str:
     """A line that a shell would have understood was given as the name of a program."""
     if (len(command) == 1 and " " in command[0]) or command[0] in ("cd", "export", "source", "ulimit", "umask"):
@@ -348,13 +354,10 @@ def looked_at(command: list[str], config: Config) -> tuple[list[str], str, bool,
 
 def _join(command: list[str], ours: dict[str, str]) -> int:
     """Inside a run: the command simply becomes part of it."""
-    from metamori.runtime.lifecycle import child_loop
-
     env = os.environ | ours
     if LIBRARY not in env.get("LD_PRELOAD", ""):
         env["LD_PRELOAD"] = ":".join(filter(None, [LIBRARY, env.get("LD_PRELOAD")]))
     try:
         os.execvpe(command[0], command, env)
     except OSError as error:
-        child_loop.say(f"{command[0]}: {error.strerror}")
-        return NOT_FOUND if error.errno == errno.ENOENT else CANNOT_EXECUTE
+        return _not_started(command, error)

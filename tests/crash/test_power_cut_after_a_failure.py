@@ -115,7 +115,8 @@ def with_one_place(folder: Path) -> tuple[str, str]:
     """Two names in this folder that drive each other out of the table of noted paths (hash_of in names/touch.c)."""
     places = dict[int, str]()
     for name in map(str, range(10000)):
-        place = name_journal._mixed(1, os.fsencode(folder / name)) * 0xd6e8feb86659fd93 >> 20 & lib.MM_SEEN - 1
+        path = os.fsencode(folder / name)
+        place = lib.mm_mixed(1, path, len(path)) * 0xd6e8feb86659fd93 >> 20 & lib.MM_SEEN - 1
         if place in places:
             return places[place], name
         places[place] = name

@@ -12,11 +12,10 @@ import pytest
 from lab import Lab
 
 from metamori._area import lib
-from metamori.runtime.area import name_journal
 
 MANY = 2000
 WORD = (1 << 64) - 1
-MIX, LAST = 0x9e3779b97f4a7c15, 0xd6e8feb86659fd93     # mm_mixed in names/names.h, hash_of in names/touch.c
+MIX, LAST = 0x9e3779b97f4a7c15, 0xd6e8feb86659fd93     # mm_mixed in base/crc.h, hash_of in names/touch.c
 MIX_BACK, LAST_BACK = pow(MIX, -1, 1 << 64), pow(LAST, -1, 1 << 64)
 MAKE = """import os, sys
 names = bytes.fromhex(sys.stdin.read())
@@ -34,9 +33,10 @@ def with_place(folder: bytes, place: int, chance: random.Random) -> bytes:
         at = chance.getrandbits(64) & ~((lib.MM_SEEN - 1) << 20) | place << 20
         x = at * LAST_BACK & WORD
         x ^= x >> 29 ^ x >> 58
-        name = (x * MIX_BACK & WORD ^ name_journal._mixed(1, folder)).to_bytes(8, "little")
+        name = (x * MIX_BACK & WORD ^ lib.mm_mixed(1, folder, len(folder))).to_bytes(8, "little")
         if not set(name) & {0, ord("/")}:
-            assert name_journal._mixed(1, folder + name) * LAST & WORD == at
+            path = folder + name
+            assert lib.mm_mixed(1, path, len(path)) * LAST & WORD == at
             return name
 
 

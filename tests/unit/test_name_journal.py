@@ -17,7 +17,7 @@ def note(kind: int, before: int) -> bytes:
     record = ffi.new("struct mm_touch *", {"type": kind, "epoch": 3, "ino": 7, "mode": 0o40755, "before": 2 * before,
                                            "path_length": len(PATH)})
     size = 88 if kind == 1 else ffi.sizeof("struct mm_touch")
-    mixed = name_journal._mixed(name_journal._mixed(1, bytes(ffi.buffer(record))[:size]), PATH)
+    mixed = lib.mm_mixed(lib.mm_mixed(1, bytes(ffi.buffer(record)), size), PATH, len(PATH))
     record.check = mixed & 0xffffffff
     record.length = -(-(size + len(PATH)) // 8) * 8
     if kind != 1:

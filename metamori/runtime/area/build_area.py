@@ -18,6 +18,7 @@ for _header in ("area/layout.h", "area/looks.h", "memory/comeback.h", "process/p
     ffibuilder.cdef(_cdef.declarations(_header), packed=False)
 ffibuilder.cdef("""
 int syncfs(int fd);
+uint64_t mm_mixed(uint64_t x, const void *bytes, size_t n);
 long mm_rename_new(const char *from, const char *to);
 long mm_punch_hole(int fd, int64_t start, int64_t length);
 long mm_allocate(int fd, int64_t start, int64_t length);

@@ -18,7 +18,6 @@ _SIZE: int = ffi.sizeof("struct mm_touch")
 _LINKS = 5 * 8                             # the end of the record: `previous` and `below`
 _SIZES: dict[int, int] = {1: _SIZE - _LINKS - 8, lib.MM_TOUCH: _SIZE}    # by type: of the record, without its text
 _TEXT_MAX = 2 * 65536 + 131072
-_MASK = (1 << 64) - 1
 _URL_SAFE = str.maketrans("-_", "+/")
 _PARTS_MAX = 4096                          # a note has some hundred at most
 
@@ -93,13 +92,5 @@ def _whole(note: bytes, size: int) -> Touch | None:
     ffi.memmove(copy, note, size)
     check, copy.length, copy.check = copy.check, 0, 0
     said = bytes(ffi.buffer(copy))[:_SIZE - _LINKS] + bytes(_LINKS)
-    mixed = _mixed(_mixed(1, said[:size]), note[size:size + text])
+    mixed = lib.mm_mixed(lib.mm_mixed(1, said, size), note[size:], text)
     return touch_of(ffi.from_buffer(said + note[size:])) if mixed & 0xffffffff == check else None
-
-
-def _mixed(x: int, data: bytes) -> int:
-    """As `mm_mixed` in shim_c/src/names/names.h."""
-    for at in range(0, len(data), 8):
-        x = (x ^ int.from_bytes(data[at:at + 8], "little")) * 0x9e3779b97f4a7c15 & _MASK
-        x ^= x >> 29
-    return x

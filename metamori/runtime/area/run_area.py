@@ -255,7 +255,7 @@ class Area:
         A call that a slow disk keeps is waited for; a process that is stopped in one for a second only."""
         assert self._holds_session or self.head.flags & lib.MM_GONE   # two that freeze would thaw each other's run
         tries = 0
-        while not self._frozen and lib.mm_freeze(self._area, 1000, 0) != 0:
+        while not self._frozen and lib.mm_freeze(self._area, 1000) != 0:
             tries += 1
             if tries == SLOW_S or self._stopped():
                 raise NotAtRest("a process of the run stays in a call: no checkpoint was taken")
@@ -265,14 +265,10 @@ class Area:
         """Whether a process is stopped (by a signal, or a debugger) in the middle of a tracked call."""
         for slot in self.processes():
             process = self.process(slot)
-            try:
-                tasks = b"/proc/%d/task/" % process.pid
-                for task in os.listdir(tasks) if process.calls else []:
-                    with open(tasks + task + b"/stat", "rb") as stat:
-                        if stat.read().rpartition(b") ")[2][:1] in b"Tt":
-                            return True
-            except OSError:
-                continue               # it has ended
+            with suppress(OSError):        # it has ended
+                threads = os.listdir(f"/proc/{process.pid}/task") if process.calls else []
+                if any(lib.mm_proc_state(int(thread)) in b"Tt" for thread in threads):
+                    return True
         return False
 
     def thaw(self) -> None:

@@ -169,7 +169,7 @@ def look_ahead(area: Area) -> mm_looks | None:
             or head.flags & lib.MM_JOB or head.untracked:
         return None
     # no call is under way that has noted something, and not done it yet; a long one holds up the others once, not twice
-    if lib.mm_freeze(area.pointer, _AT_ONCE_MS, 0) != 0:
+    if lib.mm_freeze(area.pointer, _AT_ONCE_MS) != 0:
         return None
     try:
         until = head.journal_tail

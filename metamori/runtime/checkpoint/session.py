@@ -7,7 +7,6 @@ A stop before the fourth leaves no trace but what the next checkpoint takes with
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from metamori.runtime.checkpoint.shared_mappings import Capture
 from metamori.runtime.checkpoint.write_back import put_home
 from metamori.store.format.records import MemoryEntry
 from metamori.store.format.row_table import no_collection
+from metamori.store.io.os_io import NO_ROOM
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.record import replace
@@ -108,7 +108,7 @@ class Session(SessionState):
             try:
                 return self._take(message, reason, with_memory)
             except OSError as error:
-                is_full = error.errno in (errno.ENOSPC, errno.EDQUOT) and not self.has_lost
+                is_full = error.errno in NO_ROOM and not self.has_lost
                 if not is_full or not auto_prune.has_made_room(self):
                     raise
 

@@ -95,11 +95,7 @@ def _threads(pid: int) -> list[int]:
 
 
 def _has_ended(tid: int) -> bool:
-    try:
-        with open(f"/proc/{tid}/stat", "rb") as stat:
-            return stat.read().rpartition(b") ")[2][:1] in b"ZX"
-    except OSError:
-        return True
+    return lib.mm_proc_state(tid) in b"\0ZX"
 
 
 def _is_filtered(pid: int) -> bool:

@@ -11,7 +11,6 @@ from metamori.tables.record import record
 
 NO_PROGRAM = "it is not a program: neither ELF nor a script with an interpreter line"     # execvp gives it to a shell
 _BY_ITSELF = "it is a Go program, which calls the kernel by itself"
-_PROXY_FILES = 4096                    # MM_PROXY_FILES in shim_c/src/process/call_filter.h
 _REFUSALS = {
     errno.ENOSYS: "the kernel has no seccomp filters",
     errno.EINVAL: "the kernel has no seccomp user notification; Linux 5.19 or newer has it",
@@ -68,6 +67,6 @@ def calls_are_hidden() -> str:
     if not lib.mm_may_read_others():
         return "kernel.yama.ptrace_scope must be 0, or 1 or 2 for root"
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if hard != resource.RLIM_INFINITY and hard < _PROXY_FILES:
-        return f"the hard limit of descriptors (ulimit -Hn) is {hard}; {_PROXY_FILES} are needed"
+    if hard != resource.RLIM_INFINITY and hard < lib.MM_PROXY_FILES:
+        return f"the hard limit of descriptors (ulimit -Hn) is {hard}; {lib.MM_PROXY_FILES} are needed"
     return ""

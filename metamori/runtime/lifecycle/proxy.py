@@ -21,7 +21,7 @@ from metamori.runtime.area.run_area import Area
 _PATIENCE_S = 5.0
 _STARTS = 50                           # in that time
 _DROPPED, _KEPT = 0x10000, 0x20000     # as in proxy.c
-_KEEPER, _LISTENERS, _FILES = 8, 2048, 4096      # as in proxy.h and call_filter.h
+_KEEPER, _LISTENERS, _FILES = lib.MM_PROXY_KEEPER, lib.MM_PROXY_LISTENERS, lib.MM_PROXY_FILES
 
 
 class Keeper:

@@ -339,43 +339,50 @@ class Live:
             raise StoreGone(f"the store {session.store.path} was removed while the command ran: nothing is recorded of "
                             f"this run{lacking}")
         self._store_watch.close()
-        killed = os.WIFSIGNALED(status)
-        reason = f"killed by {_signal(os.WTERMSIG(status))}" if killed else end_run.END
-        if self._requeued:
-            reason = resume_point.REQUEUED
-        elif not killed and os.waitstatus_to_exitcode(status):
-            reason = f"{end_run.END}, status {os.waitstatus_to_exitcode(status)}"
         self.look_at_proxy()
         if self.keeper:
             self.keeper.await_end(session.area)
         deadline = time.monotonic() + 0.05
         while session.area.is_peopled() and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out
-        while True:
-            is_last = end_run.close_if_empty(session.area)
-            with _waited_for(session.store):
-                end_run.finish(session, reason, killed, over=is_last)
-            if is_last:
-                break
-            session.area.head.flags &= ~lib.MM_SUPERVISED      # daemons: the last of them commits the rest
-            if end_run.has_staying(session.area):
-                session.area.head.supervisor = 0
-                break
-            if killed and session.area.head.flags & lib.MM_ISOLATE:
-                is_last = True         # its files have gone back
-                break
-            session.area.head.flags |= lib.MM_SUPERVISED       # who went amid this believed that we would
+        is_last = self._close_run(status)
         self._say_of_limits()
         if written := scope.outside_text(*scope.outside(session.area)):
             child_loop.say(f"written outside of the scope, and not tracked: {written}")
         self._say_of_term(status)
         if is_last:
             with _waited_for(session.store):
-                end_run.close(session, killed)
+                end_run.close(session, os.WIFSIGNALED(status))
         else:
             session.area.close()
-        if killed:
-            self._say_what_is_left(reason)
+        if os.WIFSIGNALED(status):
+            self._say_what_is_left(self._reason(status))
+
+    def _close_run(self, status: int) -> bool:
+        """The last index. False: daemons stay, the last of which commits the rest."""
+        session, killed = self.session, os.WIFSIGNALED(status)
+        while True:
+            is_last = end_run.close_if_empty(session.area)
+            with _waited_for(session.store):
+                end_run.finish(session, self._reason(status), killed, over=is_last)
+            if is_last:
+                return True
+            session.area.head.flags &= ~lib.MM_SUPERVISED
+            if end_run.has_staying(session.area):
+                session.area.head.supervisor = 0
+                return False
+            if killed and session.area.head.flags & lib.MM_ISOLATE:
+                return True                # its files have gone back
+            session.area.head.flags |= lib.MM_SUPERVISED       # who went amid this believed that we would
+
+    def _reason(self, status: int) -> str:
+        """What the last index says."""
+        if self._requeued:
+            return resume_point.REQUEUED
+        if os.WIFSIGNALED(status):
+            return f"killed by {_signal(os.WTERMSIG(status))}"
+        code = os.waitstatus_to_exitcode(status)
+        return f"{end_run.END}, status {code}" if code else end_run.END
 
     def _say_of_term(self, status: int) -> None:
         """A SIGTERM that nobody could take in hand: whoever relies on --on-term must hear that it did nothing."""

@@ -5,7 +5,6 @@ What takes checkpoints and ends runs is not imported here: a program's start doe
 
 from __future__ import annotations
 
-import errno
 import os
 
 from metamori._area import lib
@@ -17,6 +16,7 @@ from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.lifecycle import child_loop, leave_run, run_scope
 from metamori.store.format.records import Launch
 from metamori.store.io import commit
+from metamori.store.io.os_io import NO_ROOM
 from metamori.store.read.store import Store
 from metamori.tables.record import replace
 
@@ -54,7 +54,7 @@ def begin_area(
         if code := -lib.mm_room(area.pointer, 0):       # for the records of its end, whatever it does
             raise OSError(code, os.strerror(code))
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_ROOM:
             raise NoRoom(error.errno, error.strerror) from error
         raise
     head = area.head

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from metamori._area import mm_fit
 
 _PATIENCE_S = 10.0
-_SIGNAL = 32                               # MM_MEMORY_SIGNAL of shim_c/src/memory/image_engine.h
 
 
 def all_of_it() -> str:
@@ -91,7 +90,7 @@ class Image:
         process = self.area.process(self.slot)
         if process.outside:
             raise Refused(f"{self.named} has become a program that cannot be tracked")
-        if self.memory == ffi.NULL or process.executing or not proc_inspect.catches(self.pid, _SIGNAL):
+        if self.memory == ffi.NULL or process.executing or not proc_inspect.catches(self.pid, lib.MM_MEMORY_SIGNAL):
             raise NotBegun(f"{self.named} is becoming another program, or cannot be tracked")
 
     def hold(self) -> None:

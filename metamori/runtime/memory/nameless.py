@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from metamori.runtime.memory.proc_look import Stat
 
-KIND = 7                                   # MM_NO_NAME of shim_c/src/memory/image_engine.h
+KIND: int = lib.MM_NO_NAME
 DELETED = b" (deleted)"
 SECRET = b"/secretmem (deleted)"           # of memfd_secret: nobody reads it for the program
 _OTHERS = (b"/dev/", b"/memfd:", b"/SYSV", b"/[aio]", b"/anon_hugepage", SECRET)

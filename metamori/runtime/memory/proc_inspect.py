@@ -107,7 +107,7 @@ def stat_words(pid: int) -> list[bytes]:
 
 
 def state(pid: int) -> bytes:
-    """As /proc/PID/stat has it; b"" of one that has ended and was waited for."""
+    """Of a process or thread, as /proc/PID/stat has it; b"" of one that has ended and was waited for."""
     letter: int = lib.mm_proc_state(pid)
     return b"%c" % letter if letter else b""
 
@@ -117,13 +117,6 @@ def parent(pid: int) -> int:
         return int(stat_words(pid)[1])
     except OSError:
         return 0
-
-
-def state_of_thread(pid: int, tid: int) -> bytes:
-    try:
-        return _read(f"/proc/{pid}/task/{tid}/stat").rpartition(b") ")[2][:1]
-    except OSError:
-        return b""
 
 
 def signals(pid: int, tid: int) -> tuple[int, int, int]:

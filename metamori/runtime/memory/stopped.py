@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 _SEIZE, _INTERRUPT, _CONTINUE, _DETACH = 0x4206, 0x4207, 7, 17
 _EVENT_STOP, _WALL = 128, 0x40000000
-_ENGINES = 32                              # MM_MEMORY_SIGNAL of shim_c/src/memory/image_engine.h
-_BIT = 1 << _ENGINES - 1
+_BIT = 1 << lib.MM_MEMORY_SIGNAL - 1
 _PATIENCE_S = 20.0
 KNOWN = -3                                 # status of one whose parent knows
 
@@ -114,11 +113,11 @@ class Stopped:
         while new := [tid for tid in _threads(self._pid) if tid not in self._threads]:
             for tid in new:
                 if why := -lib.mm_ptrace(_SEIZE, tid, 0):
-                    if proc_inspect.state_of_thread(self._pid, tid) in (b"", b"Z", b"X"):
+                    if proc_inspect.state(tid) in (b"", b"Z", b"X"):
                         continue
                     raise Refused(f"{self._named} is stopped, and may not be looked into ({os.strerror(why)})")
                 self._threads[tid] = _Thread()
-                if proc_inspect.state_of_thread(self._pid, tid) not in (b"T", b"t"):
+                if proc_inspect.state(tid) not in (b"T", b"t"):
                     lib.mm_ptrace(_INTERRUPT, tid, 0)
 
     def _look(self) -> None:
@@ -177,4 +176,4 @@ def _threads(pid: int) -> list[int]:
         found = map(int, os.listdir(f"/proc/{pid}/task"))
     except OSError:
         return []
-    return [tid for tid in sorted(found) if proc_inspect.state_of_thread(pid, tid) not in (b"", b"Z", b"X")]
+    return [tid for tid in sorted(found) if proc_inspect.state(tid) not in (b"", b"Z", b"X")]

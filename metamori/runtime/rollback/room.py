@@ -6,14 +6,13 @@ What others take of it meanwhile is missing all the same; then names may have mo
 
 from __future__ import annotations
 
-import errno
 import os
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.io import commit
-from metamori.store.io.os_io import REAL
+from metamori.store.io.os_io import NO_ROOM, REAL
 
 _RECORDS_BYTES = 1 << 17
 
@@ -47,7 +46,7 @@ def _allocate(path: bytes, ranges: list[tuple[int, int]]) -> None:
             code = code or -lib.mm_allocate(fd, start, end - start)
     finally:
         REAL.close(fd)
-    if code in (errno.ENOSPC, errno.EDQUOT):
+    if code in NO_ROOM:
         _give_back(path)
         raise OSError(code, os.strerror(code), path)
 

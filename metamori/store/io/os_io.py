@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 PIECE_BYTES = 1 << 20
 _AT_ONCE = 16 * PIECE_BYTES         # of a long copy
 _FICLONERANGE = 0x4020940D
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NOT_SUPPORTED = frozenset(
     (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EBADF, errno.EPERM)
 )

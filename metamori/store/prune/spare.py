@@ -6,14 +6,13 @@ the end of each run; a store without one, after a kill or on a disk without room
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import suppress
 
 from metamori.store.io import commit
+from metamori.store.io.os_io import NO_ROOM as NO_ROOM
 from metamori.store.read.store import Store
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LEAST = 1 << 16
 _MOST = 1 << 24
 _ZEROS = bytes(_LEAST)

@@ -21,13 +21,41 @@ struct mm_descriptor {
 };
 #define MM_CHANGING UINT32_MAX         /* no generation: the number is about to mean another file, or none (renumber.c) */
 
-/* context.c */
+/* init.c registers what these do (a call may come before our constructor) */
+struct mm_life {
+    void (*begin)(void);                 /* joins the run */
+    int (*begin_late)(void);             /* by hand in LD_PRELOAD: starts the run at the first need */
+    void (*in_child)(void);              /* after a fork, in the child */
+    void (*last_out)(void);              /* the process ends: was it the run's last? */
+    void (*over)(void);                  /* the run is over, and threads of this process still run */
+};
+extern struct mm_life mm_life;
+
+/* context.c; more of it in area_internal.h */
 extern struct mm_descriptor mm_fds[MM_FDS];
-extern struct mm_area *mm_area;          /* NULL: not under Metamori, or not yet; once there it stays, for threads that look at it */
+extern int mm_top_fd;
 extern int mm_active;                    /* part of the run: a call that begins now is tracked */
+extern int mm_ready;
 extern struct mm_process *mm_self;
 extern uint32_t mm_self_process;
-extern int mm_buffer_fd;
+extern int mm_buffer_fd, mm_watch_fd, mm_birth_fd;
+extern const char *mm_single_threaded; /* the C library's own word, which older ones do not have */
+extern int mm_cloned;                  /* by hand: the C library may not know of all threads */
+extern int mm_memory_shared;
+extern int mm_in_vfork;                /* a child of vfork: it has no runtime */
+extern uint32_t mm_streams_lock;       /* held while a FIT's stream is looked at, or forgotten before its FILE goes */
+extern uint32_t mm_noted_lock;
+extern __thread uint32_t mm_fork_numbers __attribute__((tls_model("initial-exec")));   /* mm_numbers will be, by a fork */
+extern void (*mm_on_tracked)(int fd);    /* a descriptor of a tracked file has appeared: wrap_async_io.c, once there is a ring */
+extern int (*mm_make_room)(void);        /* a write found the disk full: 1 when a prune has freed some (runtime.c) */
+void mm_begin(void);
+int mm_begin_late(void);
+void mm_in_child(void);
+void mm_last_out(void);
+void mm_run_over(void);
+int mm_stranger(void);
+int mm_same_namespace(struct mm_area *area);
+int mm_memory_run(void);
 
 /* guard.c */
 extern __thread int mm_depth __attribute__((tls_model("initial-exec")));
@@ -44,29 +72,8 @@ static inline void mm_deliver_if_free(void)
         mm_deliver();
 }
 
-/* init.c registers what these do (a call may come before our constructor) */
-struct mm_life {
-    void (*begin)(void);                 /* joins the run */
-    int (*begin_late)(void);             /* by hand in LD_PRELOAD: starts the run at the first need */
-    void (*in_child)(void);              /* after a fork, in the child */
-    void (*last_out)(void);              /* the process ends: was it the run's last? */
-    void (*over)(void);                  /* the run is over, and threads of this process still run */
-};
-extern struct mm_life mm_life;
-
-/* context.c */
-void mm_begin(void);
-int mm_begin_late(void);
-void mm_in_child(void);
-void mm_last_out(void);
-void mm_run_over(void);
-
 /* report.c */
 void mm_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* context.c */
-int mm_same_namespace(struct mm_area *area);
-extern int mm_ready;
 
 /* guard.c */
 void mm_enter_wait(int on_file);
@@ -89,9 +96,6 @@ static inline void enter(void) { enter_as(0); }
 
 /* Whether nothing else of this process can begin or end a call meanwhile: no other thread, nor a handler that does not wait for
  * this thread's call, nor an image of its memory.  Then no locked instruction is needed to count it. */
-extern const char *mm_single_threaded; /* the C library's own word, which older ones do not have */
-extern int mm_cloned;                  /* by hand: the C library may not know of all threads */
-extern struct mm_header *mm_memory_head;
 static inline int mm_alone(void) { return *mm_single_threaded && !(mm_cloned | mm_unwrapped_handlers) && !mm_memory_head; }
 
 /* enter_as(1) of one that takes a file's lock next; 1: it is alone, and that lock's instruction stands between the count and the look
@@ -156,15 +160,6 @@ static inline void mapped_barrier(void)
         leave();
     }
 }
-
-/* context.c */
-/* held while a FIT's stream is looked at, or forgotten before its FILE goes */
-extern uint32_t mm_streams_lock;
-extern uint32_t mm_noted_lock;
-int mm_stranger(void);
-extern int mm_memory_shared;
-extern int mm_in_vfork;                /* a child of vfork: it has no runtime */
-extern int mm_top_fd;
 
 /* descriptor_table.c: mm_fds changes between these two, so that a fork finds it whole */
 extern uint32_t mm_table_lock;
@@ -327,22 +322,34 @@ static inline void mm_unlock_own(uint32_t *lock)
     mm_deliver_if_free();
 }
 
+/* The PIF's lock, where the program's handlers wait already (in a call: wrap_signal.c). */
+static inline void hold_within(struct mm_pif *p)
+{
+    MM_ASSERT(mm_depth > 0 || mm_holding > 0);
+    if (UNLIKELY(mm_lock(&p->lock, MM_LOCK_FILE)))
+        p->broken_off = 1;
+    if (UNLIKELY(!mm_no_limit()))
+        mm_lift_limit(0);
+}
+
+static inline void release_within(struct mm_pif *p)
+{
+    if (UNLIKELY(__atomic_load_n(&mm_lifted[MM_SIZE_LIMIT], __ATOMIC_RELAXED)))
+        mm_lift_limit(1);
+    mm_unlock(&p->lock);
+}
+
 /* The PIF's lock. */
 static inline uint64_t hold(struct mm_pif *p)
 {
     uint64_t mask = defer_handlers();
-    if (UNLIKELY(mm_lock(&p->lock, MM_LOCK_FILE)))
-        p->broken_off = 1;
-    if (!mm_no_limit())
-        mm_lift_limit(0);
+    hold_within(p);
     return mask;
 }
 
 static inline void release(struct mm_pif *p, uint64_t mask)
 {
-    if (UNLIKELY(__atomic_load_n(&mm_lifted[MM_SIZE_LIMIT], __ATOMIC_RELAXED)))
-        mm_lift_limit(1);
-    mm_unlock(&p->lock);
+    release_within(p);
     deliver_handlers(mask);
 }
 
@@ -356,22 +363,8 @@ static inline void touched(uint32_t slot, struct mm_pif *p)
 /* report.c */
 int mm_first_time(uint64_t key);
 
-/* context.c */
-extern int mm_watch_fd, mm_birth_fd;
-
 /* The kernel is about to change any bytes of a file whose mappings are watched: the next checkpoint compares it. */
 static inline void mm_unseen_in(struct mm_pif *p) { __atomic_add_fetch(&p->unseen, 1, __ATOMIC_SEQ_CST); }
-extern void (*mm_on_tracked)(int fd);    /* a descriptor of a tracked file has appeared: wrap_async_io.c, once there is a ring */
-extern int (*mm_make_room)(void);        /* a write found the disk full: 1 when a prune has freed some (runtime.c) */
-int mm_memory_run(void);
-extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
-extern struct mm_header *mm_memory_head;
-/* This thread has a process number of the kernel's in hand, or is about to get one: no image is made (memory/numbers.c); it will, by a
- * fork. */
-extern __thread uint32_t mm_numbers __attribute__((tls_model("initial-exec")));
-extern __thread uint32_t mm_fork_numbers __attribute__((tls_model("initial-exec")));
-extern int mm_uffd;                      /* -1: changes are not counted */
-
 #pragma GCC visibility pop
 
 #endif

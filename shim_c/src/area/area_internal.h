@@ -171,7 +171,7 @@ void mm_process_leave(struct mm_area *a, uint32_t process);
 void mm_release_some_dead(struct mm_area *a, uint32_t pid);
 uint32_t mm_process_of(struct mm_area *a, uint32_t pid);
 int mm_birth_begin(struct mm_area *a);
-void mm_born(int header);
+void mm_child_joined(int header);
 
 /* slots.c */
 uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *path);
@@ -205,6 +205,15 @@ int mm_room_held(struct mm_area *a, uint64_t more);
 int mm_room_set_aside(struct mm_area *a, struct mm_process *process, uint32_t blocks);
 void mm_room_set_back(struct mm_area *a, struct mm_process *process, uint32_t blocks, int needed);
 void mm_room_of_dead(struct mm_area *a, struct mm_process *process);
+
+/* context.c; what the rooms above see of it by this header */
+extern struct mm_area *mm_area;          /* NULL: not under Metamori, or not yet; once there it stays, for threads that look at it */
+extern struct mm_header *mm_memory_head; /* of a run with memory */
+extern int mm_uffd;                      /* -1: changes are not counted */
+/* of a thread that came back: its number as the program knows it */
+extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
+/* This thread has a process number of the kernel's in hand, or is about to get one: no image is made (memory/numbers.c). */
+extern __thread uint32_t mm_numbers __attribute__((tls_model("initial-exec")));
 
 #pragma GCC visibility pop
 

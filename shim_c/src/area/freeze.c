@@ -8,10 +8,9 @@
 
 #include <errno.h>
 
-int mm_freeze(struct mm_area *a, int timeout_ms, uint32_t own_process)
+int mm_freeze(struct mm_area *a, int timeout_ms)
 {
     struct mm_header *h = a->head;
-    (void)own_process;
     __atomic_store_n(&h->freeze, (uint32_t)sys_getpid(), __ATOMIC_SEQ_CST);
     long waited_us = 0;
     for (uint32_t i = 1; i < h->process_high; i++) {

@@ -449,7 +449,7 @@ int mm_process_lives(const struct mm_process *process);
 uint64_t mm_boot(void);
 int mm_unborn(struct mm_area *area);
 int mm_unborn_of(int header);
-int mm_freeze(struct mm_area *area, int timeout_ms, uint32_t own_process);
+int mm_freeze(struct mm_area *area, int timeout_ms);
 void mm_thaw(struct mm_area *area);
 int mm_session_lock(struct mm_area *area, int timeout_ms);
 void mm_session_unlock(struct mm_area *area);

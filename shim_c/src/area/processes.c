@@ -61,7 +61,7 @@ int mm_birth_begin(struct mm_area *a)
     return header;
 }
 
-void mm_born(int header) { birth_lock(header, F_OFD_SETLK, F_UNLCK); }
+void mm_child_joined(int header) { birth_lock(header, F_OFD_SETLK, F_UNLCK); }
 
 uint32_t mm_process_of(struct mm_area *a, uint32_t pid)
 {

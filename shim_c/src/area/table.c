@@ -229,14 +229,31 @@ void mm_table_free(struct mm_area *a, struct mm_pif *p)
 }
 void mm_saved_free(struct mm_area *a, struct mm_pif *p) { release(a, &p->saved); }
 
+struct collected { struct mm_range last, *out; long count, room; };
+
+static void collect_last(struct collected *c)
+{
+    if (c->last.count && c->count++ < c->room)
+        c->out[c->count - 1] = c->last;
+}
+
+static void collect(struct collected *c, uint64_t block, uint64_t entry)
+{
+    if (c->last.count && c->last.block + c->last.count == block && c->last.buffer + c->last.count == entry) {
+        c->last.count++;
+        return;
+    }
+    collect_last(c);
+    c->last = (struct mm_range){ block, entry, 1 };
+}
+
 /* Runs of neighbouring blocks, neighbours in the buffer too, whose entries were set in since_epoch or later and are
  * at since_block or above, without those that the other table has.  Returns their number; more than room: only the first room
  * are in out. */
 static long collect_entries(struct mm_area *a, const uint32_t *from, const uint32_t *without, uint64_t since_epoch,
                             uint64_t since_block, struct mm_range *out, long room)
 {
-    long n = 0;
-    struct mm_range last = { 0, 0, 0 };
+    struct collected c = { .out = out, .room = room };
     if (!*from)
         return 0;
     uint64_t *root = mm_page(a, *from);
@@ -250,21 +267,13 @@ static long collect_entries(struct mm_area *a, const uint32_t *from, const uint3
             uint64_t *leaf = level_at(a, mid[j]), block = (i * FAN + j) * FAN;
             for (uint64_t k = 0; k < FAN; k++, block++) {
                 uint64_t e = leaf[k];
-                if (!e || e < since_block || (without && get(a, without, block)))
-                    continue;
-                if (last.count && last.block + last.count == block && last.buffer + last.count == e) {
-                    last.count++;
-                } else {
-                    if (last.count && n++ < room)
-                        out[n - 1] = last;
-                    last = (struct mm_range){ block, e, 1 };
-                }
+                if (e && e >= since_block && !(without && get(a, without, block)))
+                    collect(&c, block, e);
             }
         }
     }
-    if (last.count && n++ < room)
-        out[n - 1] = last;
-    return n;
+    collect_last(&c);
+    return c.count;
 }
 
 long mm_collect(struct mm_area *a, struct mm_pif *p, uint64_t since_epoch, uint64_t since_block,

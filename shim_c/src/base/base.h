@@ -8,47 +8,28 @@
  *   named        with the name's lock, by mm_hold_names (names.h)
  *   child        once, in a forked child, before it goes on
  * Order of locks: names, a PIF's names_lock, its lock, a FIT's lock, the area's.  Handlers of the program wait while one is held.
- * Answers are results or -errno; errno is set in the rooms `calls` and `libc`, by the programs' interface (start/api.c), around
- * forks (vfork.c, inherited_fds.c) and by mm_attach.  Nothing calls malloc, or a function of the C library that the program's
+ * Answers are results or -errno; errno is set in the rooms `calls` and `libc`, by fast_path.c, by the programs' interface (api.c),
+ * around forks (vfork.c, inherited_fds.c) and by mm_attach.  Nothing calls malloc, or a function of the C library that the program's
  * handler may have interrupted, where a header does not say so.
  */
 #ifndef MM_ROOM_BASE_H
 #define MM_ROOM_BASE_H
 
 #define _GNU_SOURCE
-#include <aio.h>
-#include <fts.h>
-#include <dirent.h>
-#include <ftw.h>
 #include <stdarg.h>
 #include <stdint.h>
-#include <grp.h>
-#include <poll.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
-#include <sys/select.h>
-#include <mqueue.h>
-#include <sys/msg.h>
-#include <sys/sem.h>
-#include <sys/shm.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/vlimit.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <threads.h>
-#include <termios.h>
-#include <utime.h>
-#include <wchar.h>
 
 #include "base/check.h"
 #include "base/crc.h"
@@ -80,7 +61,6 @@ static inline long result(long r)
     return -1;
 }
 
-/* runs with memory */
 /* the answer of a call that failed */
 static inline int fail(long error)
 {

@@ -9,7 +9,6 @@
 
 #include "libc/libc.h"
 
-
 #pragma GCC visibility push(hidden)
 
 /* wrap_syscall.c */
@@ -25,6 +24,7 @@ ssize_t mm_sendmsg_held_up(int fd, const struct msghdr *message, int flags);
 ssize_t mm_recvmsg_held_up(int fd, struct msghdr *message, int flags);
 
 /* wrap_fd.c */
+struct open_how;
 int mm_open_resolved(int dir, const char *path, const struct open_how *how, size_t size);
 
 /* wrap_pid.c */

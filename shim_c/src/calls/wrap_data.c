@@ -80,13 +80,13 @@ static __attribute__((noinline)) ssize_t followed_read_on(int fd, void *buffer, 
 }
 
 /* Nobody else can come by this description: at the kernel's position the kernel reads (mm_position_begin takes no lock either). */
-static inline int alone(const struct mm_fit *f) { return *mm_single_threaded && LIKELY(f->refs == 1); }
+static inline int sole_description(const struct mm_fit *f) { return *mm_single_threaded && LIKELY(f->refs == 1); }
 
 EXPORT HOT ssize_t read(int fd, void *buffer, size_t count)
 {
     struct mm_fd_view seen;
     enum mm_kind kind = mm_look(fd, &seen);
-    if (LIKELY(kind == MM_UNTRACKED) || (kind == MM_IN_PLACE && alone(seen.f)))
+    if (LIKELY(kind == MM_UNTRACKED) || (kind == MM_IN_PLACE && sole_description(seen.f)))
         return real_read(fd, buffer, count);
     long r = kind == MM_REDIRECTED ? mm_plain_read(&seen, fd, buffer, count, -1) : NOT_HERE;
     return r != NOT_HERE ? r : followed_read_on(fd, buffer, count);
@@ -367,8 +367,8 @@ EXPORT HOT off_t lseek(int fd, off_t at, int whence)
 {
     struct mm_fd_view seen;
     enum mm_kind kind = mm_look(fd, &seen);
-    return LIKELY(kind == MM_UNTRACKED) || (kind == MM_IN_PLACE && alone(seen.f)) ? real_lseek(fd, at, whence)
-                                                                                  : followed_lseek(fd, at, whence);
+    return LIKELY(kind == MM_UNTRACKED) || (kind == MM_IN_PLACE && sole_description(seen.f)) ? real_lseek(fd, at, whence)
+                                                                                             : followed_lseek(fd, at, whence);
 }
 
 EXPORT int ftruncate(int fd, off_t length)

@@ -13,7 +13,6 @@
 
 /* descriptors.c */
 int mm_opened(int fd, int flags, mode_t mode, int created, const char *path);
-struct open_how;
 long mm_set_flags(int fd, int flags);
 void mm_closing(int fd);
 void mm_replaced_unseen(int fd);

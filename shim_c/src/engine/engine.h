@@ -1,7 +1,8 @@
 /* engine/engine.h - where the bytes of a file are read and written.
  *
- * In a call (around an exec positions are given outside of one), with a slot that was looked up in it (enter_file).  System calls only: never intercepted, no
- * cancellation points.  `fd` is a descriptor of the file, `slot` its PIF's.
+ * In a call (around an exec positions are given outside of one), with a slot that was looked up in it (enter_file).  System
+ * calls only: never intercepted, no cancellation points, but for fast_path.c, which takes a whole call.  `fd` is a descriptor of
+ * the file, `slot` its PIF's.
  */
 #ifndef MM_ROOM_ENGINE_H
 #define MM_ROOM_ENGINE_H
@@ -44,12 +45,6 @@ long mm_open_own(const char *path, int flags);
 /* is the position of this description the FIT's? */
 static inline int owned(int fd) { return UNLIKELY(mm_fit_at(mm_area, mm_fds[fd].fit)->owned != 0); }
 
-/* read_write.c */
-/* the engine; results or -errno */
-/* unlocked; as durable as without us */
-long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at);
-long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append);
-long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append, uint32_t *aside);
 /* Bytes that a vector asks for: the kernel moves no more in one call. */
 static inline size_t mm_asked_for(const struct iovec *v, int n)
 {
@@ -58,11 +53,16 @@ static inline size_t mm_asked_for(const struct iovec *v, int n)
         asked += v[i].iov_len < MM_TRANSFER - asked ? v[i].iov_len : MM_TRANSFER - asked;
     return asked;
 }
-/* of a place where one read ends and the next may begin */
-static inline uint16_t mm_mark_of(uint64_t at) { return (uint16_t)(at ^ at >> 16); }
 
 /* file_size.c */
 long mm_size(struct mm_pif *p, int fd);
+/* Bytes before it are known to be there, or it is asked how long the file is. */
+static inline long mm_size_to(struct mm_pif *p, int fd, uint64_t end)
+{
+    uint64_t known = mm_known_size(p);
+    return end <= known ? (long)known : mm_size(p, fd);
+}
+static inline uint64_t mm_block_end(uint64_t at) { return (at + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK; }
 /* locked */
 int mm_reachable(uint32_t slot, int fd, uint64_t at);
 long mm_may_reach(uint32_t slot, int fd, uint64_t at, size_t *count);
@@ -84,19 +84,18 @@ long mm_truncate(uint32_t slot, int fd, uint64_t length);
 long mm_truncate_held(uint32_t slot, int fd, uint64_t length);
 long mm_resize_held(uint32_t slot, int fd, uint64_t length);
 
-/* read_write.c */
-void mm_make_virtual(struct mm_pif *p, uint64_t size);
-long mm_cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length);
-void mm_forget_rest(struct mm_pif *p, uint64_t length, long fresh);
-long mm_end_for_good(uint32_t slot, struct mm_pif *p, int fd, uint64_t size) __attribute__((cold));
-long mm_seek(uint32_t slot, int fd, off_t at, int whence);
-
 /* position.c */
 void mm_give_position(int fd);
 void mm_give_position_held(int fd);
+/* whose the position of a description is; with the FIT's lock from _begin to _end, where somebody else could come */
+long mm_own_position(struct mm_fit *f, int fd);
+void mm_show_position(struct mm_fit *f, int fd);
+int mm_position_begin(struct mm_fit *f);
+void mm_position_end(struct mm_fit *f, int held);
 
 /* compact.c */
 uint64_t mm_take_blocks(struct mm_pif *p, uint64_t count);
+long mm_write_together(uint32_t slot, struct mm_pif *p, const char *from, size_t count, uint64_t at);
 
 /* extents.c */
 long mm_hand_over(uint32_t slot, int fd);
@@ -105,6 +104,18 @@ long mm_extent(uint32_t slot, int fd, off_t at, int whence);
 long mm_zero_held(uint32_t slot, int fd, uint64_t start, uint64_t end);
 
 /* read_write.c */
+/* unlocked; as durable as without us */
+long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at);
+long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append);
+long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append, uint32_t *aside);
+long mm_seek(uint32_t slot, int fd, off_t at, int whence);
+/* of a place where one read ends and the next may begin */
+static inline uint16_t mm_mark_of(uint64_t at) { return (uint16_t)(at ^ at >> 16); }
+/* locked */
+void mm_make_virtual(struct mm_pif *p, uint64_t size);
+long mm_cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length);
+void mm_forget_rest(struct mm_pif *p, uint64_t length, long fresh);
+long mm_end_for_good(uint32_t slot, struct mm_pif *p, int fd, uint64_t size) __attribute__((cold));
 /* may be short; a read needs no lock where nothing gathers in memory, a write is locked */
 long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size);
 long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, uint64_t size);
@@ -114,9 +125,6 @@ static inline void mm_write_ends(struct mm_pif *p) { __atomic_store_n(&p->writes
 #define MM_RUN_MAX 256                   /* blocks that one write gives new places */
 #define MM_SCATTERED 4                   /* pieces from which on it pays to write them as one */
 static inline int mm_own(uint64_t entry) { return entry >= mm_area->head->epoch_block; }
-
-/* compact.c */
-long mm_write_together(uint32_t slot, struct mm_pif *p, const char *from, size_t count, uint64_t at);
 
 /* files whose bytes are (and stay) in place */
 #define MM_UNSEEN 1                      /* they may change without any call that we see */
@@ -128,13 +136,6 @@ long mm_stay_home(uint32_t slot, int fd, int how, uint32_t flags);
 void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags);
 long mm_settle_for_good(uint32_t slot, const char *path, int open_flags);
 long mm_write_home(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append);
-
-/* position.c */
-/* whose the position of a description is; with the FIT's lock from _begin to _end, where somebody else could come */
-long mm_own_position(struct mm_fit *f, int fd);
-void mm_show_position(struct mm_fit *f, int fd);
-int mm_position_begin(struct mm_fit *f);
-void mm_position_end(struct mm_fit *f, int held);
 
 /* what is written to the buffer: the program's bytes over blocks that are there, in part at least; into blocks that were handed
  * out to it, and hold nothing; what a block held before, from our own memory, into such a block */

@@ -19,27 +19,11 @@ static inline int ordinary(const struct mm_fit *f, const void *bytes, size_t cou
 }
 
 /* Is the descriptor still this file's, is its position ours, and may its bytes be redirected? */
-static inline int still(const struct mm_fd_view *seen, int fd, off_t at)
+static inline int may_take_fast_path(const struct mm_fd_view *seen, int fd, off_t at)
 {
     MM_ASSERT(mm_locked_by_me(&seen->p->lock));
     return LIKELY(__atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) == seen->slot) && !(seen->p->flags & MM_HOME)
         && LIKELY(!seen->p->broken_off) && LIKELY(!mm_area->head->untracked) && (at >= 0 || LIKELY(seen->f->owned));
-}
-
-/* hold() and release() in a call: the program's handlers wait already (wrap_signal.c). */
-static inline void hold_within(struct mm_pif *p)
-{
-    if (UNLIKELY(mm_lock(&p->lock, MM_LOCK_FILE)))
-        p->broken_off = 1;
-    if (UNLIKELY(!mm_no_limit()))
-        mm_lift_limit(0);
-}
-static inline void release_within(struct mm_pif *p)
-{
-    if (UNLIKELY(__atomic_load_n(&mm_lifted[MM_SIZE_LIMIT], __ATOMIC_RELAXED)))
-        mm_lift_limit(1);
-    MM_ASSERT(mm_depth > 0);
-    mm_unlock(&p->lock);
 }
 
 /* The call begins, with the file's lock.  0: it does not, and nothing is locked: the descriptor is not this file's any more, or a
@@ -84,8 +68,8 @@ static inline __attribute__((always_inline)) char *in_memory(struct mm_pif *p, u
 
 static long write_pieces(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at)
 {
-    uint64_t known = mm_known_size(p), blocks_end = (at + count + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK, done = 0;
-    long size = blocks_end <= known ? (long)known : mm_size(p, fd), r = size;
+    uint64_t done = 0;
+    long size = mm_size_to(p, fd, mm_block_end(at + count)), r = size;
     mm_write_begins(p);
     while (done < count && r >= 0) {
         r = mm_write_some(slot, p, fd, from + done, count - done, at + done, size);
@@ -102,8 +86,8 @@ static long write_pieces(uint32_t slot, struct mm_pif *p, int fd, const char *fr
 
 static long read_pieces(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at)
 {
-    uint64_t known = mm_known_size(p), done = 0;
-    long size = at + count <= known ? (long)known : mm_size(p, fd), r = size;
+    uint64_t done = 0;
+    long size = mm_size_to(p, fd, at + count), r = size;
     while (done < count && at + done < (uint64_t)size && r >= 0) {
         r = mm_read_some(slot, p, fd, to + done, count - done, at + done, size);
         if (r == 0)
@@ -128,7 +112,7 @@ HOT long mm_plain_write(const struct mm_fd_view *seen, int fd, const void *from,
         return NOT_HERE;
     uint64_t place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
     long r = NOT_HERE;
-    if (still(seen, fd, at) && place + count <= FAR) {
+    if (may_take_fast_path(seen, fd, at) && place + count <= FAR) {
         uint64_t room = p->flags & MM_VIRTUAL ? FAR : mm_known_size(p);   /* the size is ours: it may grow */
         char *to = in_memory(p, place, count, room, mm_area->head->epoch_block, &spot);
         touched(seen->slot, p);
@@ -169,7 +153,7 @@ HOT long mm_plain_read(const struct mm_fd_view *seen, int fd, void *to, size_t c
         return NOT_HERE;
     uint64_t place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
     long r = NOT_HERE;
-    if (still(seen, fd, at) && place + count <= FAR) {
+    if (may_take_fast_path(seen, fd, at) && place + count <= FAR) {
         const char *from = in_memory(p, place, count, mm_known_size(p), 0, &spot);
         if (from && mm_usable(to, count, 1) == count) {
             memcpy(to, from, count);

@@ -9,6 +9,11 @@
  *  5. Without MM_VIRTUAL the kernel's size in place is the file's size.
  *  6. home_limit is true of a block before its entry is cleared: who reads without the lock looks at the entry first.
  *  7. With MM_HOME (settle.c) there are no table entries: every byte is in place.
+ *
+ * O_APPEND: each write goes where the file ends at that moment, under the lock, whatever its offset says; the position then is
+ * behind it.  The kernel does so itself where the end in place is the file's, so a pwrite of ours at another place needs
+ * RWF_NOAPPEND, or a descriptor without O_APPEND (mm_home_reader).  RWF_APPEND and RWF_NOAPPEND say so of one write.
+ *
  * Writes and the shared file position are guarded by the PIF's lock; the program's handlers wait while it is held.
  */
 #include "engine/engine.h"
@@ -98,8 +103,7 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
     size_t asked = mm_asked_for(v, n);
     if (asked && at > INT64_MAX - asked)
         return -EINVAL;
-    uint64_t known = mm_known_size(p);
-    long size = at + asked <= known ? (long)known : mm_size(p, fd), total = 0, pieces = 0;
+    long size = mm_size_to(p, fd, at + asked), total = 0, pieces = 0;
     if (size < 0)
         return size;
     uint16_t writes = __atomic_load_n(&p->writes, __ATOMIC_ACQUIRE);
@@ -381,6 +385,45 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
     return r;
 }
 
+/* A write as it will be made: by which descriptor, where, of how many bytes, in a file of this size. */
+struct resolved { int fd; off_t at; size_t asked; long size; };
+
+/* As the kernel resolves it; 0 or -errno.  aside: as below. */
+static long resolve_write(uint32_t slot, struct mm_pif *p, const struct iovec *v, int n, int append, uint32_t *aside,
+                          struct resolved *w)
+{
+    if (w->asked && (uint64_t)w->at > INT64_MAX - w->asked)
+        return -EINVAL;
+    w->size = append ? mm_size(p, w->fd) : mm_size_to(p, w->fd, mm_block_end(w->at + w->asked));
+    if (w->size < 0)
+        return w->size;
+    if (append && w->asked)
+        w->at = w->size;
+    long r = UNLIKELY(direct(w->fd)) ? unaligned(w->fd, v, n, w->at) : 0;
+    if (r == 0 && w->asked)
+        r = mm_may_reach(slot, w->fd, w->at, &w->asked);
+    if (r == 0 && !append && (open_flags(w->fd) & O_APPEND))
+        r = w->fd = mm_home_reader(slot, w->fd);       /* pwrite would append */
+    if (UNLIKELY(p->broken_off) && r >= 0 && w->at + w->asked > (uint64_t)w->size)
+        r = mm_end_for_good(slot, p, w->fd, w->size);
+    if (UNLIKELY(aside) && r >= 0 && w->asked)
+        r = mm_ahead_room(p, v, n, w->at, w->asked, aside);
+    return r < 0 ? r : 0;
+}
+
+/* A buffer of the program's, in as many pieces as it takes: how much of it, or -errno.  size: the file's, which may grow. */
+static long write_buffer(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, long *size)
+{
+    size_t done = 0;
+    long r = 0;
+    while (done < count && (r = mm_write_some(slot, p, fd, from + done, count - done, at + done, *size)) > 0) {
+        done += r;
+        if (at + done > (uint64_t)*size)
+            *size = at + done;
+    }
+    return done ? (long)done : r;
+}
+
 /* at < 0: at the description's position, which moves; append: at the end.  aside: NULL, or the write is to be durable when it
  * answers, and so many blocks have been set aside for that: as many may be when it failed. */
 long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append, uint32_t *aside)
@@ -404,48 +447,24 @@ long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
     long total = 0, r = fit ? 0 : -EBADF;
     if (r == 0 && move)
         r = mm_own_position(f, fd);
-    if (move)
-        at = f->position;
-    size_t asked = mm_asked_for(v, n);
-    if (asked && (uint64_t)at > INT64_MAX - asked)
-        r = -EINVAL;
-    /* where the last block touched ends inside there is no need to ask how long the file is */
-    uint64_t blocks_end = (at + asked + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK, known = mm_known_size(p);
-    long size = !append && blocks_end <= known ? (long)known : mm_size(p, fd);
-    if (size < 0)
-        r = size;
-    else if (append && asked)
-        at = size;
-    if (r >= 0 && UNLIKELY(direct(fd)))
-        r = unaligned(fd, v, n, at);
-    if (r == 0 && asked)
-        r = mm_may_reach(slot, fd, at, &asked);
-    if (r == 0 && !append && (mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_APPEND))
-        r = fd = mm_home_reader(slot, fd);     /* pwrite would append */
-    if (UNLIKELY(p->broken_off) && r >= 0 && at + asked > (uint64_t)size)
-        r = mm_end_for_good(slot, p, fd, size);
-    if (UNLIKELY(aside) && r >= 0 && asked)
-        r = mm_ahead_room(p, v, n, at, asked, aside);
+    struct resolved w = { fd, move ? f->position : at, mm_asked_for(v, n), 0 };
+    if (r == 0)
+        r = resolve_write(slot, p, v, n, append, aside, &w);
     mm_write_begins(p);
-    for (int i = 0; i < n && r >= 0 && asked; i++) {
-        size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
-        for (size_t done = 0; done < length;) {
-            r = mm_write_some(slot, p, fd, (const char *)v[i].iov_base + done, length - done, at, size);
-            if (r <= 0)
-                break;
-            done += r, at += r, total += r;
-            if (at > size)
-                size = at;
-        }
-        if (r <= 0 && length)
+    for (int i = 0; i < n && r >= 0 && w.asked; i++) {
+        size_t length = v[i].iov_len < w.asked ? v[i].iov_len : w.asked;
+        r = write_buffer(slot, p, w.fd, v[i].iov_base, length, w.at, &w.size);
+        if (r > 0)
+            w.at += r, total += r;
+        if (r < (long)length)
             break;
-        asked -= length;
+        w.asked -= length;
     }
     mm_write_ends(p);
     if (r == -EFAULT && !total)        /* the kernel sets the time before it looks at the memory */
         mm_stamp(p, fd);
     if (total && move)
-        f->position = at;
+        f->position = w.at;
     if (move && fit)
         mm_show_position(f, fd);
     release(p, mask);

@@ -7,6 +7,27 @@
 
 #include "memory/memory.h"
 
+/* of the calls in calls.def */
+#include <aio.h>
+#include <dirent.h>
+#include <fts.h>
+#include <ftw.h>
+#include <grp.h>
+#include <mqueue.h>
+#include <semaphore.h>
+#include <spawn.h>
+#include <sys/epoll.h>
+#include <sys/msg.h>
+#include <sys/select.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
+#include <sys/time.h>
+#include <sys/vlimit.h>
+#include <termios.h>
+#include <threads.h>
+#include <utime.h>
+#include <wchar.h>
+
 #pragma GCC visibility push(hidden)
 typedef void (*mm_handler)(int);
 

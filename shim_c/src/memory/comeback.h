@@ -5,6 +5,8 @@
 #include <stdint.h>
 
 /* CDEF-BEGIN */
+#define MM_MEMORY_SIGNAL 32            /* the C library's own: programs can neither block nor wait for it */
+#define MM_NO_NAME 7                   /* kind of memory that processes share: a file that was deleted (shared_kind) */
 /* A descriptor of a process that comes back; it was opened before the program was started. */
 struct mm_came_descriptor {
     int32_t fd, same_as;       /* same_as: an earlier one of the same open description, or -1 */

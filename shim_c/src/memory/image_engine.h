@@ -27,7 +27,6 @@
 /* above the 46 bits in which JavaScript engines and allocators choose addresses by chance, below programs and libraries */
 #define MM_ENGINE_PLACE 0x600000000000ul
 #define MM_AREA_PLACE 0x610000000000ul
-#define MM_MEMORY_SIGNAL 32            /* the C library's own: programs can neither block nor wait for it */
 #define MM_MEMORY_ASK 0x6d746d72u      /* value of the signal: somebody wants an image */
 #define MM_MEMORY_STOP 0x6d746d73u     /* the leader wants every thread */
 
@@ -50,7 +49,6 @@
 
 #define MM_TILES 18                     /* of the parts of a processor's state: AMX, which programs must ask for */
 #define MM_GUARD_INSTALL 102            /* of madvise, since Linux 6.13 */
-#define MM_NO_NAME 7                    /* kind of memory that processes share: a file that was deleted (shared_kind) */
 #define MM_VARIABLES 7168               /* words: more than what of this library is written or holds addresses, its arrays aside */
 
 /* Where things lie that cannot be mapped again, and the library's variables at the instant (move.c). */
@@ -119,9 +117,6 @@ extern char __stop_mm_program[] __attribute__((weak, visibility("hidden")));
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned __rseq_size __attribute__((weak));
 
-/* of a thread that came back: its number as the program knows it */
-extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
-
 /* of a thread in one of the calls of wrap_blocking.c */
 #define MM_SYS_epoll_pwait2 441
 struct mm_wait {
@@ -134,10 +129,6 @@ struct mm_wait {
 };
 extern __thread struct mm_wait mm_wait __attribute__((tls_model("initial-exec")));
 
-extern int mm_uffd;                    /* -1: changes are not counted */
-extern struct mm_header *mm_memory_head;
-extern struct mm_area *mm_area;
-extern __thread uint32_t mm_numbers __attribute__((tls_model("initial-exec")));
 /* Around a call that gives or takes one. */
 #define MM_NUMBERS(type, call) MM_NUMBERS_AS(1, type, call)
 /* Of one system call that takes one and returns 0: a process that stops itself by it stands right behind it.  Others before it return

@@ -66,20 +66,6 @@ struct mm_doomed {
     uint32_t mode;             /* of what stands there; 0: nothing */
 };
 
-/* metamori/runtime/area/name_journal.py does the same. */
-static inline uint64_t mm_mixed(uint64_t x, const void *bytes, size_t n)
-{
-    for (const char *p = bytes; n; ) {
-        uint64_t word = 0;
-        size_t step = n < 8 ? n : 8;
-        memcpy(&word, p, step);
-        x = (x ^ word) * 0x9e3779b97f4a7c15ull;
-        x ^= x >> 29;
-        p += step, n -= step;
-    }
-    return x;
-}
-
 struct mm_names {
     uint64_t held, mask;
 };

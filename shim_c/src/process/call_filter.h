@@ -28,7 +28,6 @@
 #endif
 
 #define MM_PROXY_PLACES 448            /* programs at once, without those that they start */
-#define MM_PROXY_FILES 4096            /* descriptors of the proxy */
 
 void mm_place_back(void);
 void mm_rights_here(uint32_t rights[11]);

@@ -294,7 +294,7 @@ void mm_after_fork(void)
     mm_holding++;
     begin_child();
     if (mm_birth_fd >= 0)
-        mm_born(mm_birth_fd);
+        mm_child_joined(mm_birth_fd);
     mm_birth_end_own();
     mm_holding--;
     mm_deliver_if_free();

@@ -25,9 +25,9 @@ void mm_started(pid_t child, char *const envp[]);
 void mm_fork_in_parent(void);
 void mm_after_fork(void);
 int mm_came_back(int fd);
-struct mm_onto { int fd, to, outermost, was_followed; struct mm_going before; };
 
 /* renumber.c */
+struct mm_onto { int fd, to, outermost, was_followed; struct mm_going before; };
 void mm_duplicated(int fd, int to);
 long mm_close(int fd);
 void mm_onto_begin(struct mm_onto *onto, int fd, int to);

@@ -6,6 +6,7 @@
 
 #include "start/start.h"
 #include "process/call_filter.h"
+#include "process/listener.h"
 
 #include <linux/seccomp.h>
 
@@ -13,10 +14,7 @@
 
 #define MM_PROXY_CALLS 256             /* calls under way at once */
 
-/* Its descriptors have the same numbers in the standby; the kernel gives others the lowest that are free. */
-enum { MM_PROXY_BOX = 4, MM_PROXY_LOCK, MM_PROXY_SHARED, MM_PROXY_PAIR, MM_PROXY_KEEPER, MM_PROXY_BELL,
-       MM_PROXY_LISTENERS = 2048,
-       MM_PROXY_BEHIND = MM_PROXY_LISTENERS + MM_PROXY_PLACES };
+#define MM_PROXY_BEHIND (MM_PROXY_LISTENERS + MM_PROXY_PLACES)     /* the listeners' numbers */
 
 /* A call that was shown, in memory that the standby has too: what the proxy was at when it was killed is done by its successor.
  * The kernel writes `notice` itself, and an id in it that is not 0 is a call without an answer. */
