@@ -71,7 +71,7 @@ def test_programs_lie_where_the_kernel_puts_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["libmetamori.so", "libmetamori-checked.so"])
 def test_an_image_holds_all_variables_that_may_hold_addresses(name: str) -> None:
-    """MM_VARIABLES of engine.h; the arrays behind them (.sbss.large) hold none."""
+    """MM_VARIABLES of image_engine.h; the arrays behind them (.sbss.large) hold none."""
     words = int(re.search(r"MM_VARIABLES (\d+)", (ROOT / "shim_c/src/memory/image_engine.h").read_text())[1])  # type: ignore[index]
     command = ["readelf", "-lSW", ROOT / "metamori" / name]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -4,8 +4,8 @@
  * One envelope as all of the store's files: magic "mtmrMEMO", u32 version, u32 byte order
  * mark, u64 n, n bytes of payload, u32 CRC-32 of all before it.  The payload, in this order,
  * without gaps:
- *   struct mm_memory_image, the program's part of the shim and struct mm_layout (engine.h),
- *   threads, timers, areas, saved, existing, paths, zeros up to a whole page of the file, then
+ *   struct mm_memory_image, the program's part of the shim and struct mm_layout
+ *   (image_engine.h), threads, timers, areas, saved, existing, paths, zeros up to a whole page of the file, then
  *   the saved pages in the order of `saved`.
  * An area is a mapping of the process, or pages of one that are guarded.  `existing` are the pages that had content at the
  * instant: what a restore fills, from this image or, where it does not have them, from the one
