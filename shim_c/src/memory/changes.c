@@ -116,24 +116,45 @@ static long fetched_shared(const struct mm_vma *v, const char *name, uint64_t *t
 static int note_guard(struct mm_span s)
 {
     struct mm_tables *t = &ENGINE->now;
-    const struct mm_vma *last = &t->area[t->areas - 1];
+    struct mm_vma *last = &t->area[t->areas - 1];
     if (last->kind == AREA_GUARD && last->end >= s.end)
         return 0;
+    if (last->kind == AREA_GUARD && last->end == s.start) {
+        last->end = s.end;
+        return 0;
+    }
     if (t->areas == AREAS)
         return -E2BIG;
     t->area[t->areas++] = (struct mm_vma){ .start = s.start, .end = s.end, .kind = AREA_GUARD };
     return 0;
 }
 
-/* Neither guarded (Linux 6.15 says so) nor there.  Of a private file mapping, one that was given back (MADV_DONTNEED), or that the kernel
+/* Linux 6.13 and 6.14 have guards, and their pagemap does not say which pages are: asked once of a page of our own. */
+static int hides_guards(void)
+{
+    static int known = -1;
+    uint64_t entry = GUARDED;
+    if (known >= 0)
+        return known;
+    long page = sys(SYS_mmap, 0, MM_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page < 0)
+        return 1;
+    if (sys(SYS_madvise, page, MM_PAGE, MM_GUARD_INSTALL) == 0)
+        sys_pread(pagemap, &entry, sizeof entry, (off_t)((uint64_t)page / MM_PAGE * 8));
+    sys(SYS_munmap, page, MM_PAGE);
+    return known = !(entry & GUARDED);
+}
+
+/* Not there, and not said to be guarded.  Of a private file mapping, one that was given back (MADV_DONTNEED), or that the kernel
  * dropped, leaves a mark that looks the same as one that is swapped out: what it holds is the file's. */
 static int append_absent(const struct mm_vma *v, struct mm_span s, int is_saved, struct list *written, struct list *existing)
 {
-    if (v->inode || is_saved) {
+    if (v->inode || hides_guards()) {
         long r = fetched(v, s, written, existing);
         return r < 0 ? (int)r : 0;
     }
-    return append_span(existing, s.start, s.end, v);
+    int r = append_span(existing, s.start, s.end, v);
+    return r >= 0 && written && is_saved ? append_span(written, s.start, s.end, v) : r;
 }
 
 static int append_unguarded(const struct mm_vma *v, struct mm_span s, int is_saved, struct list *written, struct list *existing)
