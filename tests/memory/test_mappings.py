@@ -81,9 +81,10 @@ def test_tiles_of_the_processor(tmp_path: Path) -> None:
     came_back(case, 1)
 
 
-def test_protection_keys(tmp_path: Path) -> None:
-    """The signal's handler may not read such memory: refused, and the program goes on; without them it comes back."""
-    case = Memory(tmp_path, [built(tmp_path, "keys.c")])
+@pytest.mark.parametrize("how", ["used", "unused", "the second", "by number", "of the kernel"])
+def test_protection_keys(tmp_path: Path, how: str) -> None:
+    """The signal's handler may not read such memory: refused, and the program goes on; from before it comes back."""
+    case = Memory(tmp_path, [built(tmp_path, "keys.c"), how])
     run_of(case)
     assert case.errors().count("taken") == 1 and "it has protection keys" in case.errors()
     came_back(case, 1)

@@ -8,6 +8,7 @@ uint32_t mm_self_process;
 int mm_buffer_fd = -1;
 int mm_watch_fd = -1, mm_birth_fd = -1;
 int mm_uffd = -1;
+int mm_keys;
 static const char unknown;
 const char *mm_single_threaded = &unknown;
 int mm_ready;                          /* 1: settled; 2: preloaded by hand, the run begins at the first need */

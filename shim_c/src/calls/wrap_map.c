@@ -223,6 +223,16 @@ EXPORT int pkey_mprotect(void *address, size_t length, int protection, int key)
     return r;
 }
 
+/* Noted before: an image may be asked for as soon as it has the key. */
+EXPORT int pkey_alloc(unsigned flags, unsigned rights)
+{
+    __atomic_add_fetch(&mm_keys, 1, __ATOMIC_SEQ_CST);
+    int key = REAL(pkey_alloc)(flags, rights);
+    if (key < 0)
+        __atomic_sub_fetch(&mm_keys, 1, __ATOMIC_SEQ_CST);
+    return key;
+}
+
 EXPORT int madvise(void *address, size_t length, int advice)
 {
     if (advice == MADV_REMOVE)         /* a hole in the file */

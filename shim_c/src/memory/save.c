@@ -6,13 +6,11 @@
  */
 #include "memory/image_engine.h"
 
-#include <cpuid.h>
 #include <linux/close_range.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #define GIVE_UP_US 200000
-#define OSPKE 16u              /* of the processor's seventh leaf */
 #define WRITERS 0x80000000ul   /* __WCLONE: children that end without a signal */
 #define FORK_PAYS 8     /* a fork copies the page tables of all memory: about as long as copying an eighth of it aside */
 
@@ -181,19 +179,6 @@ static int refuse_image(const char *why, const char *what)
     return -ENOTSUP;
 }
 
-/* Memory under a protection key: this handler may not read it, and nobody comes back with keys.  Memory that may only be executed has one
- * of its own, from the kernel. */
-static int has_keys(const struct mm_tables *t)
-{
-    uint32_t a, b, c = 0, d;
-    long key = sys(SYS_pkey_alloc, 0, 0), first = 1;
-    if (key > 0)
-        sys(SYS_pkey_free, key);
-    for (uint64_t i = 0; i < t->areas && first == 1; i++)
-        first += counts(&t->area[i]) && t->area[i].protection == PROT_EXEC;
-    return key > first || (key == -ENOSPC && __get_cpuid_count(7, 0, &a, &b, &c, &d) && c & OSPKE);
-}
-
 /* Everything that goes into the image; no page was copied yet. */
 static int gather(void)
 {
@@ -208,7 +193,7 @@ static int gather(void)
     }
     if (r < 0)
         return r;
-    if (has_keys(&e->now))
+    if (__atomic_load_n(&mm_keys, __ATOMIC_ACQUIRE))
         return refuse_image("it has protection keys", "");
     if (e->tiles)
         return refuse_image("it computes in tiles of the processor (AMX)", "");
