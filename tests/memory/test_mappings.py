@@ -49,6 +49,16 @@ def test_mappings_that_only_read_show_what_is_written_later(open_to_all: Path, h
         case.goes_on(1)
 
 
+def test_shut_files_that_many_processes_map(open_to_all: Path) -> None:
+    """Each opens them up for a moment: nobody fails by another's shutting them, and nobody leaves them open."""
+    case = Memory(open_to_all, [built(open_to_all, "shut_by_many.c")], setup=FILES,
+                  user="nobody" if os.geteuid() == 0 else None)
+    run_of(case)
+    for _ in range(6):
+        came_back(case, 1)
+        assert [(case.work / name).stat().st_mode & 0o777 for name in ("private", "shared")] == [0, 0]
+
+
 def test_guarded_pages(tmp_path: Path) -> None:
     """No checkpoint touches them; they are guarded again, and what was there is not."""
     case = Memory(tmp_path, [built(tmp_path, "guards.c")])

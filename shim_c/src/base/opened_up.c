@@ -54,13 +54,16 @@ void mm_shut_again(const struct mm_opened_up *o)
     mm_close_spare(o->at);
 }
 
+/* Another process may have opened it up, which shuts it again at any moment: tried again. */
 long mm_open_shut(const char *path, int flags)
 {
     struct mm_opened_up o;
     long fd = mm_open_spare(AT_FDCWD, path, flags, 0);
-    if (fd == -EACCES && mm_open_up(&o, path, flags & O_NOFOLLOW, S_IRUSR | S_IWUSR)) {
-        fd = mm_open_spare(AT_FDCWD, o.by, flags & ~O_NOFOLLOW, 0);
-        mm_shut_again(&o);
+    for (int tries = 0; fd == -EACCES && tries < MM_SHUT_TRIES; tries++) {
+        int opened = mm_open_up(&o, path, flags & O_NOFOLLOW, MM_SHUT_BITS);
+        fd = mm_open_spare(AT_FDCWD, opened ? o.by : path, opened ? flags & ~O_NOFOLLOW : flags, 0);
+        if (opened)
+            mm_shut_again(&o);
     }
     return fd;
 }

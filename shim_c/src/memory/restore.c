@@ -5,6 +5,7 @@
  * fails before or instead of that: a process that came back half does not exist.
  */
 #include "memory/image_engine.h"
+#include "base/opened_up.h"
 
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -194,7 +195,8 @@ static void seal_segments(void)
         }
 }
 
-/* A private mapping's file.  Its mode may have been changed since it was opened: no library of the program's is there yet (base/opened_up.c). */
+/* A private mapping's file.  Its mode may have been changed since it was opened: no library of the program's is there yet, and other
+ * processes of the run do the same (base/opened_up.c). */
 static long open_private(const char *path)
 {
     long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), at = fd == -EACCES ? sys_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0) : -1;
@@ -203,10 +205,14 @@ static long open_private(const char *path)
     if (at < 0)
         return fd;
     path_of_own(by, (int)at);
-    if (sys(SYS_fstat, at, &st) == 0 && S_ISREG(st.st_mode) && !(st.st_mode & S_ISGID)
-        && sys(SYS_fchmodat, AT_FDCWD, by, (st.st_mode & 07777) | S_IRUSR) == 0) {
+    for (int tries = 0; fd == -EACCES && tries < MM_SHUT_TRIES; tries++) {
+        if (sys(SYS_fstat, at, &st) < 0 || !S_ISREG(st.st_mode) || st.st_mode & S_ISGID)
+            break;
+        uint32_t mode = st.st_mode & 07777, opened = mode | MM_SHUT_BITS;
+        int mine = opened != mode && sys(SYS_fchmodat, AT_FDCWD, by, opened) == 0;
         fd = sys_openat(AT_FDCWD, by, O_RDONLY | O_CLOEXEC, 0);
-        sys(SYS_fchmodat, AT_FDCWD, by, st.st_mode & 07777);
+        if (mine)
+            sys(SYS_fchmodat, AT_FDCWD, by, mode);
     }
     sys_close((int)at);
     return fd;
@@ -272,7 +278,6 @@ static void kernel_and_library(const struct plan *p)
     mm_tid = (uint32_t)sys_gettid();   /* as in threads_back.c */
     mm_await_turn();
     mm_descriptors_back(p->descriptors, p->how->descriptors);
-    mm_end_turn();
     for (uint64_t i = 0; i < e->then.areas; i++) {
         const struct mm_vma *v = &e->then.area[i];
         if (counts(v) && maps_file(v) && v->shared)
@@ -280,6 +285,7 @@ static void kernel_and_library(const struct plan *p)
         else if (counts(v) && maps_file(v) && (i == 0 || !own_equal(e->then.path + v[-1].path, e->then.path + v->path)))
             mm_private_file_back(e->then.path + v->path);
     }
+    mm_end_turn();
     mm_process_state_back(&e->image);
     mm_as_program.hold_term();
 }
