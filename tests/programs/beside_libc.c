@@ -132,8 +132,8 @@ static void descriptors(void)
     SAME(pkey_mprotect, W);
 #define X(f, t) f(page, 4096, PROT_READ, 77)
     SAME(pkey_mprotect, X);
-#define Y(f, t) f(77, 77)
-    SAME(pkey_alloc, Y);
+#define KEY(f, t) f(77, 77)
+    SAME(pkey_alloc, KEY);
 }
 
 static int status_of(pid_t pid)
