@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from honest import verb
 from lab import Lab
 
+from metamori.runtime.checkpoint import auto_prune
+from metamori.runtime.checkpoint.session import Session
 from metamori.store.io.os_io import Door
 
 
@@ -16,7 +20,7 @@ from metamori.store.io.os_io import Door
 def test_no_checkpoint_after_a_failed_sync(lab: Lab, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     (lab.work / "f").write_bytes(b"f" * 100_000)
     session = lab.start()
-    session.must(["open f rw", "open g w,creat", "pwrite 3 9000 4096 1", "write 4 70000 2", "checkpoint",
+    session.must(["open f rw", "open g rw,creat", "pwrite 3 9000 4096 1", "write 4 70000 2", "checkpoint",
                   "pwrite 3 9000 30000 3", "write 4 70000 4"])
     name, failed = "fsync" if what == "buffer" else "fdatasync", []
     real, end = getattr(Door, name), "/buffer/1" if what == "buffer" else "/g"
@@ -33,11 +37,11 @@ def test_no_checkpoint_after_a_failed_sync(lab: Lab, monkeypatch: pytest.MonkeyP
     said = verb(lab.store, "checkpoint")
     assert said.code == 1 and "no checkpoint of it can be made durable before its end" in said.err
     assert session.ask("checkpoint") == "-1 EIO"
-    content = [session.ask(f"pread {fd} 200000 0") for fd in (3,)]
+    content = [session.ask(f"pread {fd} 200000 0") for fd in (3, 4)]
     assert session.end() == 0
     native = lab.start(native=True)
-    native.must(["open f rw"])
-    assert [native.ask("pread 3 200000 0")] == content
+    native.must(["open f rw", "open g rw"])
+    assert [native.ask(f"pread {fd} 200000 0") for fd in (3, 4)] == content
     assert max(lab.messages()) == 2
     lab.verb("verify")
     session = lab.start()                  # the next run has another buffer
@@ -76,3 +80,25 @@ def test_a_checkpoint_that_failed_is_not_there(lab: Lab, monkeypatch: pytest.Mon
     assert session.end() == 0
     assert max(lab.messages()) == 3
     lab.verb("verify")
+
+
+@pytest.mark.parametrize(("had_lost", "loses", "is_taken"), [(False, False, True), (True, False, True),
+                                                             (False, True, False)])
+def test_a_full_disk_at_the_end(monkeypatch: pytest.MonkeyPatch, had_lost: bool, loses: bool, is_taken: bool) -> None:
+    """It is pruned as at any other time, also where a sync had failed before; not where this one's sync has."""
+    tried = []
+
+    def take(*_: object) -> int:
+        tried.append(session.has_lost)
+        if len(tried) == 1:
+            session.has_lost |= loses
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return 7
+
+    session: Any = SimpleNamespace(has_lost=had_lost, _take=take)
+    monkeypatch.setattr(auto_prune, "has_made_room", lambda session: True)
+    if is_taken:
+        assert Session._take_with_room(session, "", "end", False) == 7
+    else:
+        with pytest.raises(OSError, match="No space"):
+            Session._take_with_room(session, "", "end", False)

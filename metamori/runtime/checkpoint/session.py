@@ -104,11 +104,12 @@ class Session(SessionState):
 
     def _take_with_room(self, message: str, reason: str, with_memory: bool) -> int:
         """A disk that is full may be pruned, where that is allowed; what was cut is taken along by the next try."""
+        had_lost = self.has_lost           # at the run's end that hinders nothing
         while True:
             try:
                 return self._take(message, reason, with_memory)
             except OSError as error:
-                is_full = error.errno in NO_ROOM and not self.has_lost
+                is_full = error.errno in NO_ROOM and self.has_lost == had_lost
                 if not is_full or not auto_prune.has_made_room(self):
                     raise
 
