@@ -43,11 +43,11 @@ def device(number: int) -> int:
 
 def devices_of(noted: Iterable[tuple[bytes, int, int, int]]) -> dict[int, int]:
     """Numbers of devices, and what they are now, by files that still are where they were: path, device, inode number
-    and birth of each."""
+    and birth of each. What one of them has still stays: the others are in a snapshot that is mounted in that place."""
     found: dict[int, int] = {}
     for path, dev, ino, btime_ns in noted:
-        if dev not in found and btime_ns:
+        if found.get(dev) != dev and btime_ns:
             st = lstat_or_none(REAL, path)
             if st is not None and st.st_ino == ino and REAL.birth_ns(path) == btime_ns:
-                found[dev] = st.st_dev
+                found[dev] = dev if st.st_dev == dev else found.get(dev, st.st_dev)
     return found

@@ -197,14 +197,16 @@ def _tick(time_ns: int) -> int:
 def renumbered(door: Door, head: Head, known: Mapping[int, int]) -> Head:
     """Head with the numbers that devices have now: btrfs, overlayfs, device mapper or another order of disks give
     others at each mount. A file that has its number, size and both times still is the one that was noted, on whatever
-    device: nobody can set a change time. What holds of one file holds of all that were on its device. known: of some
-    devices."""
-    devices = dict(known)
+    device: nobody can set a change time. What holds of one file holds of all that were on its device; a number that one
+    has still is not another: the rest is in a snapshot that is mounted there, say. known: of
+    devices of which none of them tells; somebody may have written head with numbers of now, and been killed then."""
+    devices: dict[int, int] = {}
     for each in head.identities:
-        if each.ino and each.ctime_ns and each.dev not in devices:
+        if each.ino and each.ctime_ns and devices.get(each.dev) != each.dev:
             now = identity_now(door, each.path)
             if now == replace(each, dev=now.dev):
-                devices[each.dev] = now.dev
+                devices[each.dev] = now.dev if now.dev == each.dev else devices.get(each.dev, now.dev)
+    devices = dict(known) | devices
     if all(was == now for was, now in devices.items()):
         return head
     return replace(head, identities=tuple(replace(each, dev=devices.get(each.dev, each.dev))
