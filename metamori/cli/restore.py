@@ -20,6 +20,7 @@ from metamori.printed import line_text, name_text
 from metamori.store.format.records import InheritedEntry, Intent
 from metamori.store.read import invalidated
 from metamori.store.read.compare import compare
+from metamori.store.read.head import NO_TIME
 from metamori.store.read.holders import Holders, Losses
 from metamori.store.read.store import Store
 from metamori.store.restore import export, external_changes, partial_checkpoint, restore
@@ -203,8 +204,8 @@ def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
 
 def truncate_stdio(store: Store, index: int) -> list[bytes]:
     """Cut what the run's first process had inherited; only regular files that are still the same ones, whatever number
-    their device has by now."""
-    done = []
+    their device has by now: those had been born by the checkpoint."""
+    done, then_ns = [], store.meta(index).time_ns if index else 0
     for entry in _inherited(store, index):
         try:
             fd = store.door.open(entry.path, os.O_WRONLY | os.O_NONBLOCK)
@@ -213,7 +214,9 @@ def truncate_stdio(store: Store, index: int) -> list[bytes]:
             continue
         try:
             found = store.door.fstat(fd)
-            if stat.S_ISREG(found.st_mode) and found.st_ino == entry.ino and found.st_size > entry.size:
+            same = found.st_ino == entry.ino and (
+                found.st_dev == entry.dev or NO_TIME <= store.door.birth_ns(entry.path) <= then_ns)
+            if same and stat.S_ISREG(found.st_mode) and found.st_size > entry.size:
                 store.door.ftruncate(fd, entry.size)
                 done.append(entry.path)
         finally:

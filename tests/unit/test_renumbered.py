@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from metamori.cli.restore import truncate_stdio
 from metamori.runtime.area.whereabouts import devices_of
-from metamori.store.format.records import Head
+from metamori.store.format.records import Head, InheritedEntry
 from metamori.store.io.os_io import REAL
 from metamori.store.read.head import identity_now, renumbered
 from metamori.tables.record import replace
@@ -67,3 +68,15 @@ def test_own_files_tell_before_others(files: list[bytes]) -> None:
     assert renumbered(REAL, head_of(files, WAS), {WAS: 1}) == head
     gone = replace(head, identities=tuple(replace(each, dev=WAS, ino=1) for each in head.identities))
     assert {each.dev for each in renumbered(REAL, gone, {WAS: dev}).identities} == {dev}
+
+
+@pytest.mark.parametrize(("dev", "later", "cut"), [(0, 0, True), (1, 0, True), (0, -10**9, True), (1, -10**9, False)])
+def test_inherited_files_with_a_number(files: list[bytes], dev: int, later: int, cut: bool) -> None:
+    """--stdio: what another disk has by an equal number at that path is cut only if it was there at the checkpoint."""
+    st = os.lstat(files[0])
+    entry = InheritedEntry(1, 1, files[0], 2, st.st_dev + dev, st.st_ino)
+    meta = SimpleNamespace(run=1, inherited=(entry,), time_ns=REAL.birth_ns(files[0]) + later)
+    history = SimpleNamespace(chain=lambda index: [1, 0])
+    store: Any = SimpleNamespace(door=REAL, meta=lambda index: meta, history=history)
+    assert truncate_stdio(store, 1) == ([files[0]] if cut else [])
+    assert os.lstat(files[0]).st_size == (2 if cut else 4)
