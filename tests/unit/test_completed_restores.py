@@ -86,3 +86,20 @@ def test_the_intent_keeps_its_time(tmp_path: Path) -> None:
     intent = read_intent(store, record)
     assert intent is not None
     assert (intent.done, os.lstat(record).st_mtime_ns) == (3, TIME)
+
+
+@pytest.mark.parametrize(("born", "is_it"), [(TIME - 1, True), (TIME, False), (7, False), (0, False)])
+def test_a_number_on_another_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, born: int, is_it: bool) -> None:
+    """Where no clock tells of births, head tells whose it is."""
+    file, record = bytes(tmp_path / "f"), tmp_path / "intent"
+    for each in (Path(os.fsdecode(file)), record):
+        each.write_bytes(b"four")
+    os.utime(record, ns=(TIME, TIME))
+    found = os.lstat(file)
+    monkeypatch.setattr(type(REAL), "birth_ns", lambda door, path: born)
+    for noted, expected in ((found.st_ino + 1, is_it), (found.st_ino, is_it or born < 1 << 32)):
+        store = store_at(file, Identity(file, found.st_dev, noted, 4, TIME, TIME), 4)
+        store.layout.kept_folder = b"/nowhere/kept"
+        assert Applier(store, False, bytes(record), looks=True)._is(file, found.st_dev + 1, found.st_ino) == expected
+    store.layout.kept_folder = bytes(tmp_path)
+    assert Applier(store, False, bytes(record))._is(file, found.st_dev + 1, found.st_ino) == (is_it or born < 1 << 32)

@@ -45,6 +45,7 @@ class Applier:
         self._store, self._door, self._durable, self._record = store, store.door, durable, record
         self._looks, self.theirs = looks, list[bytes]()
         self._folders: set[bytes] = set()
+        self._of_head: set[tuple[int, int]] = set()
         self._drops: dict[bytes, bytes] = {}   # names that go at the end, and what the same file has then
 
     def run(self, intent: Intent) -> None:
@@ -148,12 +149,16 @@ class Applier:
         self._guarded(op.path, getattr(self, "_" + op.op), op)
 
     def _is(self, path: bytes, dev: int, ino: int) -> bool:
-        """A device may have had another number when the intent was written; the file had been born by then."""
+        """A device may have had another number when the intent was written; the file had been born by then. Where no
+        clock tells, head knows the number of now, and what is kept is nobody else's."""
         found = lstat_or_none(self._door, path)
         if found is None or found.st_ino != ino or found.st_dev == dev:
             return found is not None and found.st_ino == ino
-        since_ns = self._door.lstat(self._record).st_mtime_ns
-        return self._door.birth_ns(path) <= max(since_ns - 1, NO_TIME)
+        if (born := self._door.birth_ns(path)) >= NO_TIME:
+            return born < self._door.lstat(self._record).st_mtime_ns
+        if not self._of_head:
+            self._of_head = {(each.dev, each.ino) for each in self._store.head.identities}
+        return (found.st_dev, ino) in self._of_head or os.path.dirname(path) == self._store.layout.kept_folder
 
     def _keep(self, op: NameOp) -> None:
         if self._is(op.path, op.dev, op.ino) and not commit.exists(self._door, op.other):
