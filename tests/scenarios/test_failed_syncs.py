@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from honest import verb
 from lab import Lab
 
+from metamori.runtime.area import wal
+from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.io.os_io import Door
@@ -102,3 +105,32 @@ def test_a_full_disk_at_the_end(monkeypatch: pytest.MonkeyPatch, had_lost: bool,
     else:
         with pytest.raises(OSError, match="No space"):
             Session._take_with_room(session, "", "end", False)
+
+
+@pytest.mark.parametrize(("name", "counts"), [("EIO", True), ("EROFS", True), ("EINTR", False), ("ENOSYS", False)])
+def test_what_a_sync_of_the_log_was_refused_for(lab: Lab, monkeypatch: pytest.MonkeyPatch, name: str,
+                                                counts: bool) -> None:
+    """Only what the disk has not taken; by the runtime, and by the library in an fsync."""
+    session = lab.start()
+    session.must(["open f rw,creat", "write 3 70000 1", "checkpoint", "pwrite 3 9000 4096 2", "fsync 3"])
+    area = Area(os.fspath(lab.store))
+    area.head.ahead_synced = 0
+    number = getattr(errno, name)
+
+    def refused(fd: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refused)
+        with pytest.raises(OSError, match=os.strerror(number)):
+            wal.sync(area)
+    area.close()
+    assert session.ask("checkpoint").startswith("-1 EIO") == counts
+    assert session.end() == 0
+    lines = "open f rw\npwrite 3 9000 4096 2\nfsync 3\ncheckpoint\n"
+    refuse = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"inject=fdatasync:error={name}:when=1"]
+    if not shutil.which("strace") or lab.run([*refuse, "true"], native=True).returncode:
+        pytest.skip("no strace, or no right to trace")
+    done = lab.run([*lab.argv("run"), "--", *refuse, str(lab.driver)], native=True, stdin=lines.encode())
+    assert f"-1 {name}" in done.stdout.decode()
+    assert ("-1 EIO" in done.stdout.decode().splitlines()[-1]) == counts, done

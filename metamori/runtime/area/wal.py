@@ -7,10 +7,12 @@ block is the start's alone, marks begin at a block, and what lies before the mar
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area
@@ -20,6 +22,7 @@ from metamori.store.io.os_io import REAL
 from metamori.tables.record import record
 
 _BOOT = "/proc/sys/kernel/random/boot_id"
+_REFUSED = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _CRC_FROM = 12                             # magic, length and crc itself
 _HEAD: int = ffi.sizeof("struct mm_ahead")
 _IDENTITY = struct.Struct("=QQQ")
@@ -152,17 +155,29 @@ def _moved(records: list[Record]) -> dict[Identity, Identity]:
             if each.kind == lib.MM_AHEAD_MOVED and each.whole}
 
 
+@contextmanager
+def syncing(area: Area) -> Iterator[None]:
+    """What the disk has refused in a sync counts as written for the kernel: the next sync says nothing of it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _REFUSED:
+            area.head.unsynced = 1
+        raise
+
+
 def sync(area: Area) -> None:
     """All of the log is durable, and that there is a run."""
     head, tail = area.head, area.head.ahead_tail
-    if head.ahead_synced < tail:
-        fd = os.open(log_path(area.path), os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.fdatasync(fd)
-        finally:
-            os.close(fd)
-        head.ahead_synced = max(head.ahead_synced, tail)
-    name(area)
+    with syncing(area):
+        if head.ahead_synced < tail:
+            fd = os.open(log_path(area.path), os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+            head.ahead_synced = max(head.ahead_synced, tail)
+        name(area)
 
 
 def name(area: Area) -> None:

@@ -224,7 +224,7 @@ class Session(SessionState):
 
             job_stamps.note(self.store, cut, index, self.durable, self.place)
         if self.durable:
-            with self.syncing():
+            with wal.syncing(self.area):
                 self._sync(cut, bool(offsets.entries or cut.preimages))
         for after_index, entries in sorted(fold.undo_entries().items()):
             self.store.undo_log.add(tuple(entries), after_index, self.durable, alone=True)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from metamori._area import lib
 from metamori.errors import MetamoriError
 from metamori.runtime.area.run_area import Area
 from metamori.store.read.store import Store
-
-_REFUSED = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class NotDurable(MetamoriError):
@@ -34,20 +28,10 @@ class SessionState:
     def single(self) -> bool:
         return bool(self.area.head.flags & lib.MM_SINGLE)
 
-    @contextmanager
-    def syncing(self) -> Iterator[None]:
-        """What the disk has refused in a sync counts as written for the kernel: the next sync says nothing of it."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno in _REFUSED:
-                self.area.head.flags |= lib.MM_UNSYNCED
-            raise
-
     @property
     def has_lost(self) -> bool:
         """Whether a sync has failed. The end of the run writes all into its place anew."""
-        return self.durable and bool(self.area.head.flags & lib.MM_UNSYNCED)
+        return self.durable and bool(self.area.head.unsynced)
 
     def require_synced(self) -> None:
         """NotDurable once a sync has failed."""

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 
 from metamori._area import lib
+from metamori.runtime.area import wal
 from metamori.runtime.area.run_area import BLOCK, CHUNK, NO_LIMIT
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.rollback.copied_bytes import TakenOver, Unverified
@@ -252,7 +253,8 @@ class FileBack:
                 os.ftruncate(buffer.fileno(), -(-(place + end - start) // BLOCK) * BLOCK)
             saved = copy_beside(REAL, fd, buffer.fileno(), (start, end - start, place))
         if self.session.durable:
-            self.store.buffers.sync(self.run_number)
+            with wal.syncing(self.area):
+                self.store.buffers.sync(self.run_number)
         return place, saved
 
     # -- the block table -------------------------------------------------------------------------

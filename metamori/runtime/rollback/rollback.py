@@ -214,7 +214,7 @@ def _leave_present(session: Session, cut: Cut, undone: dict[int, list[UndoEntry]
     """What only the present has kept for an index is recorded; its epoch ends."""
     area, store = session.area, session.store
     if session.durable and cut.preimages:
-        with session.syncing():
+        with wal.syncing(area):
             store.buffers.sync(area.head.run)
     session.will_write_records()
     for after_index, entries in sorted(undone.items()):

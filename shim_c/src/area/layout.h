@@ -36,7 +36,6 @@
 #define MM_ON_TERM 4096       /* a SIGTERM waits until a checkpoint is complete */
 #define MM_JOB 65536          /* one of several runs on the same files: nothing is redirected, `metamori run` takes the checkpoints */
 #define MM_STRICT 32768       /* the library is in no program: the kernel shows the calls of all */
-#define MM_UNSYNCED 131072    /* the disk has refused what a sync was to write: the kernel counts it as written, and the next sync says nothing */
 #define MM_MEMORY 1024        /* checkpoints hold the memory of the run's processes too */
 
 /* of a PIF's flags */
@@ -240,6 +239,7 @@ struct mm_header {
     uint64_t pid_namespace;    /* process and thread numbers of the area are this one's, */
     uint64_t boot;             /* on this machine, since this start of it; 0: unknown */
     uint32_t untracked;        /* programs that are not tracked may live: what they can see stays in place */
+    uint32_t unsynced;         /* the disk has refused what a sync was to write: the kernel counts it as written, and the next says nothing */
     uint32_t calls_hidden;     /* no proxy can be started: programs without the library are not tracked */
     uint32_t outside_for_good; /* some of them have no process slot to ask after */
     uint64_t said[MM_SAID];    /* hashes of what a person has been told: each thing once in a run */

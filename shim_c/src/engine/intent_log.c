@@ -23,12 +23,12 @@ static long log_open(int flags)
                          flags | O_NOFOLLOW, 0600);
 }
 
-/* What fails once is never tried again by the kernel. */
+/* What the disk has refused once is never tried again by the kernel. */
 static long sync_data(long fd)
 {
     long e = sys(SYS_fdatasync, fd);
-    if (e < 0)
-        __atomic_or_fetch(&mm_area->head->flags, MM_UNSYNCED, __ATOMIC_RELAXED);
+    if (e == -EIO || e == -ENOSPC || e == -EDQUOT || e == -EROFS)
+        __atomic_store_n(&mm_area->head->unsynced, 1, __ATOMIC_RELAXED);
     return e;
 }
 
@@ -217,7 +217,7 @@ long mm_ahead_home(uint32_t slot, int home)
 {
     struct mm_ahead record;
     MM_ASSERT(mm_locked_by_me(&mm_pif_at(mm_area, slot)->lock));
-    long log = log_open(O_WRONLY), e = log < 0 ? log : sys(SYS_fdatasync, home);
+    long log = log_open(O_WRONLY), e = log < 0 ? log : sync_data(home);
     if (e == 0) {
         describe(&record, MM_AHEAD_HOME, slot);
         e = append(log, &record, mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path), NULL, -1);
