@@ -186,6 +186,48 @@ def test_a_killed_run(machine: Machine, how: str, parts: tuple[list[str], list[s
     machine.check(present)
 
 
+@pytest.mark.parametrize("how", ["", "--durability=process", "--isolate"])
+def test_a_killed_completion(machine: Machine, how: str) -> None:
+    """Of a killed run, stopped at some of its later operations; repeated, it finds numbers as they are already."""
+    lab, played, present = machine.lab, [*FIRST, "close 3; close 4"], 1
+    ran(machine, FIRST)
+    for nth in range(111, 300, 13):
+        before = lab.state()
+        lines = [f"open old rw; open moved rw,creat; pwrite 3 9000 4096 {nth}; write 4 80000 {nth}",
+                 f"pwrite 3 5000 200000 {nth + 1}; pwrite 4 100 50000 {nth + 1}; rename moved new"]
+        session = lab.start(*how.split())
+        session.must(lines[0].split("; "))
+        session.must(["checkpoint", *lines[1].split("; ")])
+        pid = session.program()
+        session.kill_all()
+        wait_until(lambda pid=pid: gone(pid), "the program is gone")  # type: ignore[misc]
+        machine.mount_anew()
+        assert is_stopped(lab, nth)
+        last = max(lab.messages())
+        if how == "--isolate":
+            lab.assert_state(before, f"present, stopped at {nth}")
+            lab.restore(last)
+        lab.assert_state(as_seen(machine, ([*played, *lines],)), f"checkpoint {last}, stopped at {nth}")
+        lab.restore(present + 1)
+        lab.assert_state(as_seen(machine, ([*played, lines[0]],)), f"checkpoint {present + 1}, stopped at {nth}")
+        lab.restore(last)
+        assert (told(lab.store).lost, told(lab.store).problems) == (set(), [])
+        played, present = [*played, *lines, "close 3; close 4"], last
+
+
+def is_stopped(lab: Lab, nth: int) -> bool:
+    """Whether a verb that completes has come to its nth operation, and was killed there."""
+    pid = os.fork()
+    if not pid:
+        door = FailingDoor(nth, lambda: os._exit(9))  # type: ignore[arg-type, return-value]
+        progress.door = lambda: door  # type: ignore[assignment, return-value]
+        try:
+            verb(lab.store, "log")
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+
+
 @pytest.mark.parametrize("target", [0, 1])
 def test_an_interrupted_restore(machine: Machine, monkeypatch: pytest.MonkeyPatch, target: int) -> None:
     """Stopped at some of its operations; what completes it finds the disks with other numbers."""

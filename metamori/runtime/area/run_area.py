@@ -383,13 +383,6 @@ class Area:
         """The PIF's file is this one from now on."""
         lib.mm_pif_identify(self._area, slot, dev, ino, btime_ns)
 
-    def renumber(self, devices: dict[int, int]) -> None:
-        """Files are on devices that have other numbers now. Nobody of the run lives; what nobody finds stays so."""
-        for slot in list(self.pifs()):
-            p = self.pif(slot)
-            if devices.get(p.dev, p.dev) != p.dev and self.find_pif(p.dev, p.ino, p.btime_ns) == slot:
-                self.identify(slot, devices[p.dev], p.ino, p.btime_ns)
-
     def new_pif(self, home: bytes, path: bytes) -> int:
         """A PIF for a file that no process has opened for writing: the one at `home`. OSError."""
         st = REAL.lstat(home)

@@ -17,6 +17,8 @@ from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle.end_run import close, finish
 from metamori.runtime.rollback.copied_bytes import Unverified
 from metamori.store.io import commit
+from metamori.store.io.commit import lstat_or_none
+from metamori.store.io.os_io import REAL
 from metamori.store.read import create
 from metamori.store.read.store import Store
 
@@ -79,11 +81,7 @@ def _finish(store: Store, not_here: Callable[[bytes], bool]) -> str:
         area.close()
         raise _foreign(folder, f"of an earlier time: the store has checkpoint {store.newest}")
     if not store.is_copied:
-        pifs = ((area.pif_path(p), p.dev, p.ino, p.btime_ns) for p in map(area.pif, area.pifs()))
-        devices = devices_of(pifs) | devices
-        renumbered(devices)
-        area.renumber(devices)
-        store.renumber(devices)
+        _renumber(store, area, devices)
     area.head.flags |= lib.MM_CLOSED       # whoever waits for it to take a checkpoint is told so
     session = Session(store, area)
     try:
@@ -95,6 +93,33 @@ def _finish(store: Store, not_here: Callable[[bytes], bool]) -> str:
         raise Damaged(f"what the last run left in {folder} makes no sense: {error}") from error
     close(session, killed=True)
     return f"the last run was killed: its state is checkpoint {index}"
+
+
+def _renumber(store: Store, area: Area, devices: dict[int, int]) -> None:
+    """Files are on devices that have other numbers now. What nobody finds stays so. The area's log and journal keep the
+    numbers that they have; of what its PIFs have got there is a note, for a completion after one that was killed."""
+    note = os.fsencode(os.path.join(area.path, "devices"))
+    step = devices_of((area.pif_path(p), p.dev, p.ino, p.btime_ns) for p in map(area.pif, area.pifs()))
+    if commit.exists(store.door, note):
+        words = [int(word) for word in commit.read_file(store.door, note).split()]
+        devices = {was: step.get(then, then) for was, then in zip(words[::2], words[1::2], strict=True)}
+    else:
+        step = devices = step | devices
+    if any(was != now for was, now in devices.items()):
+        text = "".join(f"{was} {now}\n" for was, now in devices.items())
+        commit.write_file(store.door, note, text.encode(), durable=False)
+    renumbered(devices)
+    store.renumber(devices)
+    other = []
+    for slot in area.pifs():
+        p = area.pif(slot)
+        if step.get(p.dev, p.dev) == p.dev or area.find_pif(p.dev, p.ino, p.btime_ns) != slot:
+            continue
+        found = lstat_or_none(REAL, area.pif_path(p))
+        if found is None or (found.st_dev, found.st_ino) != (p.dev, p.ino):
+            other.append((slot, step[p.dev], p.ino, p.btime_ns))
+    for each in other:                     # at once: a kill between two would leave numbers of both kinds
+        area.identify(*each)
 
 
 def _foreign(folder: str, whose: str) -> Damaged:
