@@ -313,8 +313,10 @@ class _Leavings:
             index = base.index
         kept = self.remains.kept_homes(store.state(index))
         if self.isolated:
-            settled = [inode for inode, pif in store.state(index).pifs.items() if not base.settled.isdisjoint(
-                ((pif.dev, pif.ino), (device(pif.dev), pif.ino)))]
+            last = store.meta(index) if index else None       # a completion's, maybe of one that was killed
+            new = {pif.inode for pif in last.pifs} if last and last.reason == REASON else set()
+            settled = [inode for inode, pif in store.state(index).pifs.items()
+                       if (pif.dev if inode in new else device(pif.dev), pif.ino) in base.settled]
             restore.move_names(store, index, committed, settled, base.run, kept=kept, retire=retire)
         else:
             restore.commit_home(store, index, self._pending(index), run=base.run, kept=kept)
