@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -58,6 +59,20 @@ file.close()
 found.append(locked([path]))
 print(*found)
 """
+# one that can only be read for now, since it runs
+EXECUTED = """
+import fcntl, os, subprocess, sys
+tool = os.open("tool", os.O_RDONLY)
+fcntl.lockf(tool, fcntl.LOCK_SH)
+runs = subprocess.Popen(["./tool", "60"])
+os.rename("tool", sys.argv[1])
+runs.kill()
+runs.wait()
+os.rename(sys.argv[1], "tool")
+os.truncate("tool", 5000)
+with open("tool", "wb") as file:
+    file.write(b"written")
+"""
 OPTIONS = pytest.mark.parametrize("options", [[], ["--isolate"]], ids=str)
 
 
@@ -76,3 +91,11 @@ def test_file_cut_by_its_name(lab: Lab, tmp_path: Path, options: list[str], wher
     path.write_bytes(bytes(8000))
     done = lab.run([sys.executable, "-c", BY_NAME, path], *options, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"1 1 0 0\n", b"")
+
+
+def test_a_program_that_runs_is_moved_away(lab: Lab, tmp_path: Path) -> None:
+    """What could only be read then does not stand for the file when it is cut later."""
+    shutil.copy(shutil.which("sleep") or "", lab.work / "tool")
+    done = lab.run([sys.executable, "-c", EXECUTED, tmp_path / "moved"])
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (lab.work / "tool").read_bytes() == b"written"

@@ -426,7 +426,7 @@ EXPORT int truncate(const char *path, off_t length)
     uint32_t slot = r < 0 ? 0 : pif_of((int)fd);
     if (r == 0)
         r = slot ? mm_truncate(slot, (int)fd, length) : sys(SYS_ftruncate, fd, length);
-    int kept = slot && how == O_RDWR && mm_keep_own(slot, (int)fd);
+    int kept = slot && mm_keep_own(slot, (int)fd);
     mm_closing((int)fd);
     if (!kept)
         mm_close_spare((int)fd);

@@ -281,6 +281,15 @@ int mm_locked_reader(uint32_t slot)
     return found ? found->fd : -1;
 }
 
+/* One that was opened by a name may be of another file, or read only. */
+static int fits(uint32_t slot, int own)
+{
+    const struct mm_pif *p = mm_pif_at(mm_area, slot);
+    struct stat st;
+    return sys(SYS_fstat, own, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino
+        && (sys(SYS_fcntl, own, F_GETFL) & O_ACCMODE) == O_RDWR;
+}
+
 /* This one of ours is done with.  1: the program has locked the file, and has it open, so that to close it would drop the locks: it
  * is one more reader. */
 int mm_keep_own(uint32_t slot, int own)
@@ -288,7 +297,7 @@ int mm_keep_own(uint32_t slot, int own)
     int here = 0;
     for (int fd = 0; is_locked(slot) && !here && fd <= mm_top_fd; fd++)
         here = fd != own && pif_of(fd) == slot;    /* those that knew of no PIF find it: when the last is closed, so is this */
-    if (!here)
+    if (!here || !fits(slot, own))
         return 0;
     mm_lock_own(&readers_lock, MM_LOCK_READERS);
     here = add_reader(slot, own, 1);
