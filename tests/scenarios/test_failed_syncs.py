@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from conftest import Compile
 from honest import verb
 from lab import Lab
 
@@ -134,3 +136,36 @@ def test_what_a_sync_of_the_log_was_refused_for(lab: Lab, monkeypatch: pytest.Mo
     done = lab.run([*lab.argv("run"), "--", *refuse, str(lab.driver)], native=True, stdin=lines.encode())
     assert f"-1 {name}" in done.stdout.decode()
     assert ("-1 EIO" in done.stdout.decode().splitlines()[-1]) == counts, done
+
+
+PROGRAMS_OWN = """
+import metamori, mmap, os, sys
+way = sys.argv[1]
+os.dup2(os.open("f", os.O_RDWR), 50)
+if way == "appended":
+    os.dup2(os.open("f", os.O_WRONLY | os.O_APPEND | os.O_DSYNC), 51)
+else:
+    os.dup2(os.open("g", os.O_RDWR | os.O_CREAT), 51)
+    os.write(51, b"g" * 5000)
+    os.pwrite(50, b"f" * 5000, 0)
+try:
+    {"fsync": lambda: os.fsync(51), "fdatasync": lambda: os.fdatasync(51), "mapped": lambda: mmap.mmap(50, 4096),
+     "appended": lambda: os.write(51, b"g" * 5000)}[way]()
+except OSError as error:
+    print(error.errno)
+try:
+    metamori.checkpoint()
+except OSError:
+    print("no checkpoint")
+"""
+
+
+@pytest.mark.parametrize("way, call, fd", [("fsync", 74, 51), ("fdatasync", 75, 51), ("mapped", 75, 50), ("appended", 75, 51)])
+@pytest.mark.parametrize("error", [errno.EIO, errno.EINTR], ids=["refused", "interrupted"])
+def test_a_sync_in_the_program_fails(lab: Lab, compiled: Compile, way: str, call: int, fd: int, error: int) -> None:
+    """Its own, or one that a call of its makes: the kernel has told of it once, and tells no checkpoint."""
+    (lab.work / "f").write_bytes(b"f" * 100_000)
+    refuse = [compiled("refuse"), call, error, 0, 0xffffffff, fd]
+    done = lab.run([*refuse, sys.executable, "-c", PROGRAMS_OWN, way])
+    wanted = f"{error}\nno checkpoint\n" if error == errno.EIO else f"{error}\n"
+    assert (done.returncode, done.stdout.decode()) == (0, wanted), done.stderr

@@ -443,6 +443,8 @@ static void before_sync(int fd)
 /* The kernel has synced the file's own bytes; those in the buffer follow. */
 static int after_sync(int fd, int r)
 {
+    if (r < 0 && pif_of(fd))
+        mm_synced(-errno);
     uint32_t slot = r == 0 && pif_of(fd) ? enter_file(fd) : 0;
     if (!slot)
         return r;

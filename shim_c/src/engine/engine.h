@@ -208,6 +208,7 @@ long mm_ahead_home(uint32_t slot, int home);
 long mm_ahead_moved(uint32_t slot, const char *copy);
 long mm_ahead_blocks(uint32_t slot);
 long mm_ahead_all(void);
+long mm_synced(long e);                /* e, noted where the disk has refused it: EIO, ENOSPC, EDQUOT, EROFS */
 /* locked */
 long mm_ahead_room(struct mm_pif *p, const struct iovec *vector, int count, uint64_t at, size_t asked, uint32_t *aside);
 

@@ -23,14 +23,15 @@ static long log_open(int flags)
                          flags | O_NOFOLLOW, 0600);
 }
 
-/* What the disk has refused once is never tried again by the kernel. */
-static long sync_data(long fd)
+/* What a sync answered, noted where the disk has refused it: the kernel never tries that again. */
+long mm_synced(long e)
 {
-    long e = sys(SYS_fdatasync, fd);
     if (e == -EIO || e == -ENOSPC || e == -EDQUOT || e == -EROFS)
         __atomic_store_n(&mm_area->head->unsynced, 1, __ATOMIC_RELAXED);
     return e;
 }
+
+static long sync_data(long fd) { return mm_synced(sys(SYS_fdatasync, fd)); }
 
 static long sync_folder(const char *inside)
 {

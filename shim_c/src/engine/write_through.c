@@ -27,7 +27,7 @@ long mm_write_through(uint32_t slot, int fd, const struct iovec *vector, int cou
     if (full)
         e = mm_ahead_blocks(slot);
     if (r > 0 && e == 0 && !(p->flags & MM_VIRTUAL) && unsynced(p, fd, size))
-        e = sys(SYS_fdatasync, fd);
+        e = mm_synced(sys(SYS_fdatasync, fd));
     /* by now it is written, and must not be made once more when there is room again */
     if (e == -ENOSPC || e == -EDQUOT)
         return -EIO;
