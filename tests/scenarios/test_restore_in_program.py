@@ -6,6 +6,7 @@ the same as the native program's.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -259,3 +260,23 @@ def test_duplicates_come_back_as_they_were(lab: Lab) -> None:
     done = lab.run([sys.executable, "-c", DUPLICATES])
     assert (done.returncode, done.stderr) == (0, b"")
     assert (lab.work / "log").read_bytes() == b"xxxxx"
+
+
+MANY_DUPLICATES = """
+import metamori, os
+fd = os.open("log", os.O_RDWR | os.O_CREAT)
+each = [fd, *(os.dup2(fd, number) for number in range(20, 190))]
+index = metamori.checkpoint()
+os.write(fd, b"more")
+metamori.restore(index)
+for number in each[::50]:
+    os.write(number, b"x")
+"""
+
+
+def test_duplicates_come_back_where_there_is_no_number_to_spare(lab: Lab, compiled: Compile) -> None:
+    fcntl_call, f_dupfd_cloexec = 72, 1030
+    refuse = [compiled("refuse"), fcntl_call, errno.EMFILE, 1, 0xffffffff, f_dupfd_cloexec]
+    done = lab.run([*refuse, sys.executable, "-c", MANY_DUPLICATES])
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (lab.work / "log").read_bytes() == b"xxxx"

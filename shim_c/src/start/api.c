@@ -61,8 +61,8 @@ static int descriptors_back(struct mm_actions *list, int *opened)
     int result = 0;
     for (int i = 0; i < list->count; i++) {
         struct mm_action *a = &list->action[i];
-        if (!a->path[0]) {                 /* more than an action holds */
-            opened[i] = i && opened[i - 1] >= 0 ? mm_high_fd((int)sys(SYS_fcntl, opened[i - 1], F_DUPFD_CLOEXEC, 0)) : -1;
+        if (!a->path[0]) {                 /* more than an action holds: of what was opened before */
+            opened[i] = i ? opened[i - 1] : -1;
             continue;
         }
         int fd = REAL(open)(a->path, (a->flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_TMPFILE)) | O_CLOEXEC);
@@ -105,7 +105,8 @@ static int put_into_place(struct mm_actions *list, const int *opened)
             e = mm_move_own(a->fds[j]);
             e = e < 0 ? e : (int)sys(SYS_dup3, opened[i], a->fds[j], a->close_on_exec >> j & 1 ? O_CLOEXEC : 0);
         }
-        sys_close(opened[i]);
+        if (i + 1 == list->count || list->action[i + 1].path[0])
+            sys_close(opened[i]);
         if (a->path[0])
             first = a->fds[0];
         if (e >= 0)
