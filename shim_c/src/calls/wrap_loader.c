@@ -65,7 +65,7 @@ EXPORT void *dlsym(void *handle, const char *name)
 
 EXPORT void *dlvsym(void *handle, const char *name, const char *version)
 {
-    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || !version)
+    if (handle == RTLD_NEXT || !version || (handle == RTLD_DEFAULT && !wrapper_of(name)))    /* the wrappers have no version */
         return LOADER_S(dlvsym)(handle, name, version);
     return in_object(handle, name, version);
 }
