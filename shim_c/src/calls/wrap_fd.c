@@ -311,7 +311,8 @@ EXPORT int closedir(DIR *folder)
 /* Closes by number pass over our own descriptors. */
 EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
-    int apart = UNLIKELY(flags & CLOSE_RANGE_UNSHARE) && first <= last && active() && mm_descriptors_shared();
+    int apart = UNLIKELY(flags & CLOSE_RANGE_UNSHARE) && !(flags & ~(int)(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC))
+        && first <= last && active() && mm_descriptors_shared();
     if (apart)                         /* in a table of this thread's own; what we know is the others' */
         mm_other_world(CLONE_FILES);
     if (!active() || (flags & CLOSE_RANGE_CLOEXEC) || first > INT_MAX)   /* no descriptor is there */
