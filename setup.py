@@ -65,7 +65,7 @@ INCLUDES = [f"-I{SHIM / 'include'}", f"-I{SHIM / 'src'}"]
 OLD_NAMES = ["-include", str(SHIM / "src" / "base" / "old_names.h")]
 # The loader before glibc 2.30 looks for a version in the library that is named with it and nowhere else, so the linker
 # is shown libraries that have these as they were.
-OLD_PLACES = {"libdl.so.2": {"GLIBC_2.2.5": "dladdr dlerror dlsym", "GLIBC_2.3.3": "dlinfo", "GLIBC_2.3.4": "dlmopen"},
+OLD_PLACES = {"libdl.so.2": {"GLIBC_2.2.5": "dladdr dlerror", "GLIBC_2.3.3": "dlinfo", "GLIBC_2.3.4": "dlmopen"},
               "libpthread.so.0": {"GLIBC_2.2.5": "pthread_create pthread_mutexattr_init pthread_mutexattr_settype "
                                                  "pthread_testcancel"},
               "librt.so.1": {"GLIBC_2.2.5": "aio_return"}}

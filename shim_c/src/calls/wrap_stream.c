@@ -305,12 +305,12 @@ EXPORT void perror(const char *text)
     errno = saved;
 }
 
-static int is_followed(int fd) { return mm_active && (unsigned)fd < MM_FDS && mm_fds[fd].fit; }
+static int is_tracked(int fd) { return mm_active && (unsigned)fd < MM_FDS && mm_fds[fd].fit; }
 
 /* glibc's write by calls inside itself. */
 EXPORT void herror(const char *text)
 {
-    if (LIKELY(!is_followed(STDERR_FILENO))) {
+    if (LIKELY(!is_tracked(STDERR_FILENO))) {
         REAL(herror)(text);
         return;
     }
@@ -324,7 +324,7 @@ EXPORT void herror(const char *text)
 /* Without malloc, which may be what has failed. */
 EXPORT void backtrace_symbols_fd(void *const *frames, int count, int fd)
 {
-    int between = is_followed(fd) ? (int)sys(SYS_memfd_create, "metamori", MFD_CLOEXEC) : -1;
+    int between = is_tracked(fd) ? (int)sys(SYS_memfd_create, "metamori", MFD_CLOEXEC) : -1;
     if (LIKELY(between < 0)) {
         REAL(backtrace_symbols_fd)(frames, count, fd);
         return;
@@ -359,12 +359,12 @@ static int print_on(int fd, int flag, int checks, const char *format, va_list li
 
 EXPORT int vdprintf(int fd, const char *format, va_list list)
 {
-    return is_followed(fd) ? print_on(fd, 0, 0, format, list) : REAL(vdprintf)(fd, format, list);
+    return is_tracked(fd) ? print_on(fd, 0, 0, format, list) : REAL(vdprintf)(fd, format, list);
 }
 
 EXPORT int __vdprintf_chk(int fd, int flag, const char *format, va_list list)
 {
-    return is_followed(fd) ? print_on(fd, flag, 1, format, list) : REAL(__vdprintf_chk)(fd, flag, format, list);
+    return is_tracked(fd) ? print_on(fd, flag, 1, format, list) : REAL(__vdprintf_chk)(fd, flag, format, list);
 }
 
 EXPORT int dprintf(int fd, const char *format, ...)

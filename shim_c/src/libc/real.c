@@ -14,6 +14,10 @@
 void mm_resolve(void)
 {
     void *(*look)(void *, const char *) = (void *(*)(void *, const char *))mm_behind_us("dlsym");
+    if (!look) {
+        mm_say("the C library has no table of names that is known (DT_GNU_HASH)");
+        sys(SYS_exit_group, 127);
+    }
 #define CALL(group, type, name, parameters) real_##name = (type (*) parameters)look(RTLD_NEXT, #name);
 #define ALIAS(group, alias, name)
 #include "libc/calls.def"
