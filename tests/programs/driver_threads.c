@@ -103,6 +103,14 @@ static void over(struct worker *w)
     reply("%d", bad ? -1 : result == PTHREAD_CANCELED);
 }
 
+OP(ready) /* thread: has it done what it began? */
+{
+    (void)count;
+    int ready = 0;
+    sem_getvalue(&workers[WHICH].done, &ready);
+    reply("%d", ready);
+}
+
 OP(endthread)
 {
     (void)count;
@@ -119,6 +127,6 @@ OP(cancelthread)
 
 const struct entry thread_operations[] = {
     {"thread", 1, op_thread},       {"on", 2, op_on},
-    {"begin", 2, op_begin},         {"await", 1, op_await},
+    {"begin", 2, op_begin},         {"await", 1, op_await}, {"ready", 1, op_ready},
     {"endthread", 1, op_endthread}, {"cancelthread", 1, op_cancelthread},
     {0, 0, 0}};

@@ -6,11 +6,10 @@ The call then changes what no checkpoint would have known of. Played by stop poi
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
-from lab import Lab, difference, picture
+from lab import Lab, Session, difference, picture, wait_until
 from stops import Stops
 
 
@@ -19,6 +18,15 @@ def stops(lab: Lab, tmp_path: Path) -> Stops:
     stops = Stops(tmp_path / "stops")
     lab.env |= stops.env
     return stops
+
+
+def begun(driver: Session, stops: Stops, thread: int, call: str) -> None:
+    """The call has come by, or waits for what another one holds."""
+    stops.arm("lock.waits")
+    driver.ask(f"begin {thread} {call}")
+    reached = stops.folder / "lock.waits.reached"
+    wait_until(lambda: reached.exists() or driver.ask(f"ready {thread}") == "1", f"{call} comes by, or waits")
+    stops.go("lock.waits")
 
 
 def played(lab: Lab, stops: Stops, call: str, meanwhile: list[str], point: str = "names.found") -> str:
@@ -99,8 +107,7 @@ def test_a_descriptor_gives_a_name_while_the_last_one_goes(lab: Lab, stops: Stop
     stops.arm("keep.looked")
     driver.ask("begin 1 unlink f")
     stops.wait("keep.looked")
-    driver.ask(f"begin 0 linkfd {fd} g")
-    time.sleep(0.3)                    # it has come by, or waits: nothing tells
+    begun(driver, stops, 0, f"linkfd {fd} g")
     stops.go("keep.looked")
     assert driver.ask("await 1") == "0"
     named = driver.ask("await 0")
@@ -116,17 +123,20 @@ def test_a_descriptor_gives_a_name_while_the_last_one_goes(lab: Lab, stops: Stop
 
 
 def beside(lab: Lab, stops: Stops, point: str, call: str, others: list[str]) -> list[str]:
-    """What calls answered: the first is held at a point, while others, which may have to wait, begin one by one."""
+    """What calls answered: the first is held at a point, while others come one by one, until one has to wait."""
     driver = lab.start()
     driver.must([f"thread {i}" for i in range(len(others) + 1)])
     stops.arm(point)
     driver.ask(f"begin 0 {call}")
     stops.wait(point)
+    answers = []
     for i, other in enumerate(others):
-        driver.ask(f"begin {i + 1} {other}")
-        time.sleep(0.3)                # it has come by, or waits: nothing tells
+        begun(driver, stops, i + 1, other)
+        if driver.ask(f"ready {i + 1}") == "0":
+            stops.go(point)
+        answers.append(driver.ask(f"await {i + 1}"))
     stops.go(point)
-    answers = [driver.ask(f"await {i}") for i in range(len(others) + 1)]
+    answers.insert(0, driver.ask("await 0"))
     assert driver.end() == 0
     return answers
 
@@ -152,6 +162,35 @@ def test_a_link_out_of_the_scope_leads_elsewhere(lab: Lab, stops: Stops, call: s
     answers = beside(lab, stops, point, call.format(way, way), others)
     assert not [answer for answer in answers if answer.startswith("-1")]
     lab.verb("verify")
+    lab.restore(0)
+    assert not difference(picture(lab.work), before)
+
+
+@pytest.mark.parametrize("link", ["symlink ../work/t/x ../out/d", "link ../out/l ../out/d"])
+def test_a_link_comes_while_a_folder_that_nobody_tracks_goes(lab: Lab, stops: Stops, link: str) -> None:
+    """The removal counted when it ended, without a lock: what had been looked up before went on by the link."""
+    lab.env.pop("METAMORI_TRACK", None)
+    out, inner = lab.folder / "out", lab.work / "work"
+    for folder in (out / "d", lab.work / "t" / "x", inner):
+        folder.mkdir(parents=True)
+    (out / "l").symlink_to(lab.work / "t" / "x")
+    (lab.work / "f").write_text("outer" * 5000)
+    (inner / "f").write_text("inner" * 5000)
+    before = picture(lab.work)
+    driver = lab.start()
+    driver.must(["thread 0", "thread 1"])
+    calls = {"names.found": "unlink ../out/d/../../work/f", "rmdir.made": "rmdir ../out/d"}
+    for i, (point, call) in enumerate(calls.items()):
+        stops.arm(point)
+        driver.ask(f"begin {i} {call}")
+        stops.wait(point)
+    driver.must([link])
+    stops.go("names.found")
+    assert driver.ask("await 0") == "0"
+    stops.go("rmdir.made")
+    assert driver.ask("await 1") == "0"
+    assert driver.end() == 0
+    assert (lab.work / "f").exists() and not (inner / "f").exists()
     lab.restore(0)
     assert not difference(picture(lab.work), before)
 

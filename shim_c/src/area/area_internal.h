@@ -113,6 +113,7 @@ static inline int mm_lock(uint32_t *lock, enum mm_lock_kind kind)
         mm_lock_taken(lock, kind);
         return 0;
     }
+    MM_STOP("lock.waits");
     int left = mm_lock_timed(lock, -1);
     mm_lock_taken(lock, kind);
     return left;

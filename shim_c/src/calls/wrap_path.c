@@ -8,6 +8,12 @@
 
 static int moved_away(long error) { return error < 0 ? fail(error) : 0; }
 
+static int is_link(int dir, const char *path)
+{
+    struct stat st;
+    return following() && sys(SYS_newfstatat, dir, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+}
+
 static int remove_name(int dir, const char *path, int flags)
 {
     SCRATCH(name);
@@ -22,8 +28,7 @@ static int remove_name(int dir, const char *path, int flags)
         if (mm_begin_noted(&n, dir, path, MM_THE_NAME))
             return -1;
         int r = REAL(unlinkat)(dir, path, flags);
-        if (r == 0 && following())
-            mm_way_changed();          /* a link may come to where it was: symlinkat */
+        MM_STOP("rmdir.made");
         return mm_end_noted(&n, r);
     }
     for (;;) {
@@ -35,7 +40,7 @@ static int remove_name(int dir, const char *path, int flags)
             e = mm_touch_looked(name, looked, &st);
             if (e == 0)
                 e = mm_keep(name, looked, &st, NULL, &doomed);
-        } else if (e == 0 && mm_outer_way(dir, path)) {
+        } else if (e == 0 && is_link(dir, path) && mm_outer_place(dir, path)) {
             doomed.mode = S_IFLNK;
         }
         if (e < 0) {
@@ -54,7 +59,7 @@ static int remove_name(int dir, const char *path, int flags)
         mm_gone(&doomed);
     else
         mm_spared(&doomed);
-    if (S_ISLNK(doomed.mode))
+    if (r == 0 && S_ISLNK(doomed.mode))
         mm_way_changed();
     mm_end_way(&way);
     errno = saved;
@@ -343,12 +348,6 @@ static long unreached(int dir, const char *path, int flags, long error)
     return r < 0 ? r : error;
 }
 
-static int is_link(int dir, const char *path)
-{
-    struct stat st;
-    return following() && sys(SYS_newfstatat, dir, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
-}
-
 EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
 {
     SCRATCH(name);
@@ -397,6 +396,8 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
         mm_left_for_good(l.slot);
     if (l.p)
         mm_pif_let_names_go(l.p, l.held);
+    if (r == 0 && way.all)
+        mm_way_changed();
     mm_end_way(&way);
     if (by_descriptor)
         leave();
@@ -409,8 +410,12 @@ EXPORT int link(const char *from, const char *to) { return linkat(AT_FDCWD, from
 EXPORT int symlinkat(const char *target, int dir, const char *path)
 {
     struct noted n;
-    if (LIKELY(mm_begin_noted(&n, dir, path, MM_ALL_HELD) == 0))
-        return mm_end_noted(&n, REAL(symlinkat)(target, dir, path));
+    if (LIKELY(mm_begin_noted(&n, dir, path, MM_ALL_HELD) == 0)) {
+        int r = REAL(symlinkat)(target, dir, path);
+        if (r == 0 && n.way.all)
+            mm_way_changed();
+        return mm_end_noted(&n, r);
+    }
     if (errno == EACCES || errno == ENOSPC) {      /* of the new name; the kernel looks at the target first */
         int of_name = errno;
         long e = sys(SYS_symlinkat, target, AT_FDCWD, "/");

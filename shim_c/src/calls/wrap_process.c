@@ -170,7 +170,8 @@ static int end_moving(struct mm_names *names, int begun, int r)
 {
     int saved = errno;
     if (begun) {
-        mm_way_changed();
+        if (r == 0)
+            mm_way_changed();
         mm_let_names_go(names);
         leave();
     }

@@ -2,9 +2,10 @@
  *
  * What a call that takes a name away has to keep is decided by what stands there: so from that look until the kernel has
  * answered, no other call of the run may put something else there.  A name's lock is chosen by a hash of its path.  A call
- * that changes where paths lead (it renames a folder, or renames or removes a symbolic link, tracked or not) holds them all, and
- * counts in ways_changed before it lets go: who looked up a path before that looks it up again.  Where a folder was removed a link
- * may come: the one counts, the other holds all.  A link by a descriptor holds all, too: it gives a file a name, and holds none of its own.
+ * that changes where paths lead (it renames a folder, or makes, renames or removes a symbolic link, tracked or not) holds them all,
+ * and counts in ways_changed before it lets go: who looked up a path before that looks it up again.  Who removes a folder need not:
+ * until a link comes to its place, paths through it lead nowhere.  A link by a descriptor holds all, too: it gives a file a name, and
+ * holds none of its own.
  */
 #include "names/names.h"
 
