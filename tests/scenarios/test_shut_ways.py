@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from lab import Lab
+from lab import Lab, wait_until
 from stops import Stops
 from test_shut_files import AS_NOBODY, BEGIN, NOBODY, act, every_index, followed, lab
 
@@ -61,3 +61,40 @@ def test_what_is_opened_up_and_gets_another_mode_meanwhile(lab: Lab) -> None:
         stops.go("mode.opened")
     assert run.returncode == 0
     assert (lab.work / "other").stat().st_mode & 0o777 == 0o711
+
+
+def test_two_threads_below_a_shut_folder(lab: Lab) -> None:
+    """One found open what another had opened up for a moment: its call was EACCES, which natively it is not."""
+    stops = Stops(lab.folder / "stops")
+    lab.env |= stops.env
+    os.chown(stops.folder, NOBODY, NOBODY)
+    stops.arm("way.asked")
+    program = BEGIN + """
+import threading, time
+top = os.getcwd()
+os.makedirs("a/b"); put("a/b/x", "x"); put("a/b/y", "y")
+os.chdir("a/b"); os.chmod("..", 0)
+def take(name):
+    put(f"{top}/said {name}", str(fails(os.unlink, name)))
+threads = [threading.Thread(target=take, args=(name,)) for name in "xy"]
+threads[0].start()
+while not os.path.exists(top + "/second"):
+    time.sleep(0.01)
+threads[1].start()
+[thread.join() for thread in threads]
+os.chmod("..", 0o755)
+"""
+    words = [*AS_NOBODY, *lab.argv("run"), "--", sys.executable, "-c", program]
+    with subprocess.Popen(words, cwd=lab.work, env=lab.env | {"HOME": "/tmp"}) as run:
+        stops.wait("way.asked")
+        for point in ("mode.opened", "lock.waits"):
+            stops.arm(point)
+        opened, waits = (stops.folder / f"{point}.reached" for point in ("mode.opened", "lock.waits"))
+        (lab.work / "second").touch()
+        wait_until(lambda: opened.exists() or waits.exists(), "the second has opened it up, or waits")
+        stops.go("way.asked")
+        wait_until(lambda: waits.exists() or (lab.work / "said x").exists(), "the first has ended, or the second waits")
+        for point in ("mode.opened", "lock.waits"):
+            stops.go(point)
+    assert run.returncode == 0
+    assert {path.read_text() for path in lab.work.glob("said *")} == {"None"}

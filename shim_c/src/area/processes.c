@@ -234,6 +234,7 @@ void mm_release_locks(struct mm_area *a, uint32_t tid)
     mm_release_if(&a->head->session_lock, tid);
     mm_release_if(&a->head->ahead_lock, tid);
     mm_release_if(&a->head->order_lock, tid);
+    mm_release_if(&a->head->shut_ways_lock, tid);
     for (int i = 0; i < MM_NAME_LOCKS; i++)
         mm_release_if(&a->head->name_lock[i], tid);
     for (uint32_t slot = 1; slot < a->head->pif_count; slot++) {

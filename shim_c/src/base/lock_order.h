@@ -25,6 +25,7 @@
     KIND(ORDER) /* the order's */ \
     KIND(MAPPINGS) /* the mappings' */ \
     KIND(ACTIONS) /* the signal actions' */ \
+    KIND(SHUT_WAYS) /* that of shut folders */ \
     KIND(AREA) /* the area's */ \
     KIND(LIMITS) /* the limits' */
 

@@ -1,5 +1,6 @@
 /* shut_ways.c - whole paths on which a folder is shut to the user, who owns it: the program has come by another way, from the
- * folder that it is in or by a descriptor.  They are opened up for the moment, as a restore does it.
+ * folder that it is in or by a descriptor.  They are opened up for the moment, as a restore does it, by one call of the run at a time:
+ * another would find them open, and shut when it goes on.
  */
 #include "names/names.h"
 
@@ -9,6 +10,7 @@ static long way_opened(char *path, char *from, by_path *call, void *with)
 {
     struct mm_opened_up o;
     long r = call(path, with);
+    MM_STOP("way.asked");
     for (char *c = from; r == -EACCES && (c = strchr(c + 1, '/')) != NULL;) {
         *c = 0;
         int opened = mm_open_up(&o, path, O_DIRECTORY | O_NOFOLLOW, S_IXUSR);
@@ -30,5 +32,10 @@ long mm_way_opened(const char *path, by_path *call, void *with)
         return r;
     SCRATCH(copy);
     strcpy(copy, path);
-    return way_opened(copy, copy, call, with);
+    uint64_t mask = defer_handlers();
+    mm_lock(&mm_area->head->shut_ways_lock, MM_LOCK_SHUT_WAYS);
+    r = way_opened(copy, copy, call, with);
+    mm_unlock(&mm_area->head->shut_ways_lock);
+    deliver_handlers(mask);
+    return r;
 }
