@@ -34,12 +34,13 @@ except ChildProcessError:
 for folder in ("bin", "bin2", "bin3"):
     os.mkdir(folder)
 for name, text in {"bin/words": "echo words", "bin/shut": "#!/bin/sh", "bin/lost": "#!/none",
-                   "bin2/lost": "#!/bin/true", "bin2/plain": "#!/bin/true", "here": "#!/bin/true"}.items():
+                   "bin2/lost": "#!/bin/true", "bin2/plain": "#!/bin/true", "here": "#!/bin/true",
+                   "bin/later": "#!/none", "bin2/later": "echo later"}.items():
     with open(name, "w") as file:
         file.write(text + "\\n")
     os.chmod(name, 0o644 if "shut" in name else 0o755)
 os.environ["PATH"] = "bin:bin3:bin2"
-for name in ("words", "shut", "lost", "here", "plain", "./bin/words", "./here", "bin", ""):
+for name in ("words", "shut", "lost", "here", "plain", "later", "./bin/words", "./here", "bin", ""):
     for call in (os.posix_spawnp, os.posix_spawn):
         print(name, spawned(call, name, ["words"], file_actions=writes))
 """,

@@ -70,6 +70,8 @@ void mm_other_world(unsigned long clone_flags);
 void mm_timers_in_child(void);
 
 /* wrap_exec.c */
+const char *mm_search_list(void);
+const char *mm_search_on(const char *file, const char **list, char *out, size_t room);
 const char *mm_searched(const char *file, char *out, size_t room);
 
 /* wrap_sysv.c */

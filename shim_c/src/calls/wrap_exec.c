@@ -53,28 +53,35 @@ EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
     return r;
 }
 
+const char *mm_search_list(void) { return getenv("PATH") ?: "/bin:/usr/bin"; }
+
+/* The next file that a search along *list finds, which becomes what is left of it; NULL: none. */
+const char *mm_search_on(const char *file, const char **list, char *out, size_t room)
+{
+    struct stat st;
+    size_t length = strlen(file);
+    while (*list) {
+        const char *folder = *list;
+        size_t n = strcspn(folder, ":");
+        *list = folder[n] ? folder + n + 1 : NULL;
+        if (n + length + 2 > room)
+            continue;
+        memcpy(out, folder, n);
+        if (n)
+            out[n++] = '/';
+        memcpy(out + n, file, length + 1);
+        if (sys(SYS_newfstatat, AT_FDCWD, out, &st, 0) == 0 && S_ISREG(st.st_mode)
+            && sys(SYS_faccessat, AT_FDCWD, out, X_OK) == 0)
+            return out;
+    }
+    return NULL;
+}
+
 /* Which file a search along PATH ends at; file itself when it is none. */
 const char *mm_searched(const char *file, char *out, size_t room)
 {
-    const char *list = getenv("PATH");
-    if (!file || !*file || strchr(file, '/'))
-        return file;
-    for (list = list ? list : "/bin:/usr/bin";; list++) {
-        size_t n = strcspn(list, ":"), length = strlen(file);
-        if (n + length + 2 <= room) {
-            struct stat st;
-            memcpy(out, list, n);
-            if (n)
-                out[n++] = '/';
-            memcpy(out + n, file, length + 1);
-            if (sys(SYS_newfstatat, AT_FDCWD, out, &st, 0) == 0 && S_ISREG(st.st_mode)
-                && sys(SYS_faccessat, AT_FDCWD, out, X_OK) == 0)
-                return out;
-        }
-        list += strcspn(list, ":");
-        if (!*list)
-            return file;
-    }
+    const char *list = mm_search_list();
+    return !file || !*file || strchr(file, '/') ? file : mm_search_on(file, &list, out, room) ?: file;
 }
 
 static int run_searched(const char *file, char *const argv[], char *const envp[])

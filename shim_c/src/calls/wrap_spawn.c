@@ -129,11 +129,14 @@ static void forget_handlers(void)
 static int become(const char *file, char *const argv[], char *const envp[], int search)
 {
     SCRATCH(found);
-    const char *path = search ? mm_searched(file, found, 4096) : file;
-    if (search && path == file && !strchr(file, '/'))
-        return execvpe(file, argv, envp);      /* it is nowhere: with the errno that says so */
-    int r = execve(path, argv, envp);
-    return path == file || errno == ENOEXEC ? r : execvpe(file, argv, envp);   /* which goes on to the next folder */
+    if (!search || strchr(file, '/'))
+        return execve(file, argv, envp);
+    for (const char *list = mm_search_list(); mm_search_on(file, &list, found, 4096);) {
+        execve(found, argv, envp);
+        if (errno != EACCES && errno != ENOENT && errno != ENOTDIR && errno != ESTALE && errno != ENODEV && errno != ETIMEDOUT)
+            return -1;
+    }
+    return execvpe(file, argv, envp);          /* it is nowhere: with the errno that says so */
 }
 
 static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
