@@ -310,7 +310,9 @@ static int has_limits_of_run(void)
     char processors[128];
     struct rlimit limit;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        if (sys(SYS_prlimit64, run, of[i], 0, &limit) < 0 && sys(SYS_prlimit64, 0, of[i], 0, &limit) < 0)
+        if (run && sys(SYS_prlimit64, run, of[i], 0, &limit) < 0)
+            run = 0;                   /* the kernel does not say: as without it */
+        if (!run && sys(SYS_prlimit64, 0, of[i], 0, &limit) < 0)
             return 0;
         if (!run)
             limit.rlim_cur = limit.rlim_max;
