@@ -53,6 +53,8 @@ int mm_begin_way(struct way *way, int dir, const char *path, char *name, int oth
 void mm_end_way(struct way *way);
 int mm_outer_place(int dir, const char *path);
 int mm_outer_way(int dir, const char *path);
+int mm_apart(int dir, const char *path, int other_dir, const char *other);
+#define MM_OF_A_PROGRAM 0x65735546     /* FUSE_SUPER_MAGIC, which older headers do not have */
 
 /* A call that gives one name, or changes what stands there. */
 struct noted {

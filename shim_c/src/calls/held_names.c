@@ -4,7 +4,6 @@
 #include <sys/vfs.h>
 
 #define PATH_ROOM 4096
-#define OF_A_PROGRAM 0x65735546    /* FUSE_SUPER_MAGIC, which older headers do not have */
 
 void mm_end_way(struct way *way)
 {
@@ -88,7 +87,7 @@ int mm_outer_place(int dir, const char *path)
         return 0;
     char *slash = strrchr(name, '/');
     slash[slash == name] = 0;
-    return sys(SYS_statfs, name, &fs) == 0 && fs.f_type != OF_A_PROGRAM;
+    return sys(SYS_statfs, name, &fs) == 0 && fs.f_type != MM_OF_A_PROGRAM;
 }
 
 /* The same of one at which a link or a folder stands. */
@@ -97,6 +96,23 @@ int mm_outer_way(int dir, const char *path)
     struct stat st;
     return following() && sys(SYS_newfstatat, dir, path, &st, AT_SYMLINK_NOFOLLOW) == 0
         && (S_ISLNK(st.st_mode) || S_ISDIR(st.st_mode)) && mm_outer_place(dir, path);
+}
+
+static int is_served(int dir, const char *path)
+{
+    SCRATCH(name);
+    struct statfs fs;
+    if (mm_canonical(dir, path, name, PATH_ROOM) != 0)
+        return 0;
+    char *slash = strrchr(name, '/');
+    slash[slash == name] = 0;
+    return sys(SYS_statfs, name, &fs) == 0 && fs.f_type == MM_OF_A_PROGRAM;
+}
+
+/* Does a program serve the filesystem of one of them only?  Then the kernel refuses to give the one what the other has. */
+int mm_apart(int dir, const char *path, int other_dir, const char *other)
+{
+    return is_served(dir, path) != is_served(other_dir, other);
 }
 
 /* As mm_begin_way, where the call follows a link that stands there.  Once the name is held it is looked at: a link may have come to it

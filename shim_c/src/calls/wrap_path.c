@@ -223,6 +223,8 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
         }
         leads = followed ? is_way(moving.here, &moving.at_old) || is_way(moving.there, &moving.at_new)
               : told == 0 && (mm_outer_way(from_dir, from) || mm_outer_way(to_dir, to));
+        if (leads && !way.all && mm_apart(from_dir, from, to_dir, to))
+            leads = 0;
         if (!leads || way.all)
             break;
     }
@@ -362,7 +364,8 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
     way.again = by_descriptor;         /* none of its names is known, which others may be taking: nobody takes one meanwhile */
     long e;
     while ((e = mm_begin_way(&way, to_dir, to, name, from_dir, by_name ? from : NULL, by_name ? old : NULL)) == 0
-           && by_name && !way.all && is_link(from_dir, from) && (name[0] || mm_outer_place(to_dir, to))) {
+           && by_name && !way.all && is_link(from_dir, from) && (name[0] || mm_outer_place(to_dir, to))
+           && !mm_apart(from_dir, from, to_dir, to)) {
         mm_end_way(&way);
         way.again = 1;                 /* as a symlinkat */
     }

@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/vfs.h>
 #include <stdlib.h>
 
 /* process/vfork.c.  The child returns first, and uses the stack from there on: the way back is kept where it cannot reach it. */
@@ -157,24 +158,25 @@ EXPORT int chroot(const char *path)
 
 /* Threads are in one folder: from another one a name that one of them has just looked up is another file's.  So no name is held
  * meanwhile, and who looked one up before looks again. */
-static int begin_moving(struct mm_names *names)
+static int moves_beside_others(void) { return active() && !(*mm_single_threaded && !mm_cloned) && !mm_in_vfork; }
+
+/* asked, fs: what statfs says of the folder.  Where a program serves it, which may be one of the run, nobody waits for that. */
+static void begin_moving(struct mm_names *names, long asked, const struct statfs *fs)
 {
-    if (!active() || (*mm_single_threaded && !mm_cloned) || mm_in_vfork)
-        return 0;
     enter();
-    mm_hold_all_names(names);
-    return 1;
+    if (asked == 0 && fs->f_type == MM_OF_A_PROGRAM)
+        mm_hold_names(names, NULL, NULL);
+    else
+        mm_hold_all_names(names);
 }
 
-static int end_moving(struct mm_names *names, int begun, int r)
+static int end_moving(struct mm_names *names, int r)
 {
     int saved = errno;
-    if (begun) {
-        if (r == 0)
-            mm_way_changed();
-        mm_let_names_go(names);
-        leave();
-    }
+    if (r == 0)
+        mm_way_changed();
+    mm_let_names_go(names);
+    leave();
     errno = saved;
     return r;
 }
@@ -182,15 +184,21 @@ static int end_moving(struct mm_names *names, int begun, int r)
 EXPORT int chdir(const char *path)
 {
     struct mm_names names;
-    int begun = begin_moving(&names);
-    return end_moving(&names, begun, REAL(chdir)(path));
+    struct statfs fs;
+    if (!moves_beside_others())
+        return REAL(chdir)(path);
+    begin_moving(&names, sys(SYS_statfs, path, &fs), &fs);
+    return end_moving(&names, REAL(chdir)(path));
 }
 EXPORT int fchdir(int fd)
 {
     fd = mm_theirs(fd);
     struct mm_names names;
-    int begun = begin_moving(&names);
-    return end_moving(&names, begun, REAL(fchdir)(fd));
+    struct statfs fs;
+    if (!moves_beside_others())
+        return REAL(fchdir)(fd);
+    begin_moving(&names, sys(SYS_fstatfs, fd, &fs), &fs);
+    return end_moving(&names, REAL(fchdir)(fd));
 }
 
 /* It comes back in a child. */
