@@ -249,8 +249,7 @@ struct mm_header {
     uint64_t order_last, order_again;    /* the last stamp; no line before this time, by CLOCK_MONOTONIC (order.c) */
     uint32_t order_lock, note_base;      /* tid of who takes a stamp; the file that notes are names of */
     uint32_t ways_changed;     /* grows when paths lead elsewhere than before: under all of the next */
-    uint32_t name_lock[MM_NAME_LOCKS];   /* tids of who changes names, by a hash of the path (names_lock.c) */
-    uint32_t shut_ways_lock;   /* tid of who has opened up folders on the way to a name */
+    uint32_t name_lock[MM_NAME_LOCKS], shut_ways_lock;   /* tids of who changes names, by a hash of the path; as shut_ways.c says */
     uint64_t scope;            /* offset of its rules in the strings region; 0: everything is tracked */
     uint64_t outside_files;    /* that it opened for writing out of the scope */
     uint64_t outside_seen[MM_OUTSIDE_SEEN];
