@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 import zlib
 
@@ -152,3 +153,32 @@ def test_read_while_it_is_asked_how_far_the_file_may_reach(lab: Lab, stops: Stop
     assert driver.ask("await 0") == "100"
     driver.must([f"ftruncate {fd} 196608"])
     assert driver.end() == 0
+
+
+EMPTY_PIPE = """
+import errno, os, resource, threading, time
+fd = os.open("g", os.O_RDWR | os.O_CREAT)
+os.write(fd, b"g" * 10)
+r, w = os.pipe()
+thread = threading.Thread(target=lambda: (time.sleep(0.3), os.write(w, b"x" * 1000)))
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))
+try:
+    while True:
+        os.dup(0)
+except OSError:
+    pass
+try:
+    os.splice(r, fd, 1000, flags=2)
+except OSError as error:
+    print(errno.errorcode[error.errno])
+thread.start()
+print(os.splice(r, fd, 1000))
+thread.join()
+"""
+
+
+def test_splice_from_an_empty_pipe_takes_no_descriptor(lab: Lab) -> None:
+    """Of a program that has used up its own; at once, where it does not wait."""
+    done = lab.run([sys.executable, "-c", EMPTY_PIPE])
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"EAGAIN\n1000\n", b"")

@@ -70,6 +70,20 @@ long mm_open_spare(int dir, const char *path, int flags, int mode)
     return fd == -EMFILE ? open_lent(dir, path, flags, mode) : fd;
 }
 
+long mm_pipe_spare(int own[2])
+{
+    uint64_t hard, mask;
+    long e = sys(SYS_pipe2, own, O_CLOEXEC);
+    if (e != -EMFILE)
+        return e;
+    mask = sys_mask_all();
+    if (mm_lift(MM_FILES_LIMIT, &hard) < hard)
+        e = sys(SYS_pipe2, own, O_CLOEXEC);
+    mm_lift_end(MM_FILES_LIMIT);
+    sys_mask_back(mask);
+    return e;
+}
+
 void mm_close_spare(int fd)
 {
     sys_close(fd);

@@ -230,17 +230,19 @@ static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned 
     return total ? total : e;
 }
 
+static int waits_not(int from, unsigned flags) { return flags & SPLICE_F_NONBLOCK || sys(SYS_fcntl, from, F_GETFL) & O_NONBLOCK; }
+
 /* What the pipe holds is looked at through a pipe of ours (tee), and taken out once it is in the file. */
 static long splice_in(int from, int to, off_t *to_at, size_t count, unsigned flags)
 {
     int own[2];
     char *piece = malloc(PIECE);
-    long total = 0, e = piece ? sys(SYS_pipe2, own, O_CLOEXEC) : -ENOMEM;
+    long total = 0, e = piece ? mm_pipe_spare(own) : -ENOMEM;
     if (e < 0) {
         free(piece);
         return e;
     }
-    unsigned wait = flags & SPLICE_F_NONBLOCK || sys(SYS_fcntl, from, F_GETFL) & O_NONBLOCK ? SPLICE_F_NONBLOCK : 0;
+    unsigned wait = waits_not(from, flags) ? SPLICE_F_NONBLOCK : 0;
     off_t at = to_at ? *to_at : 0;
     while ((size_t)total < count) {
         size_t n = count - total < PIECE ? count - total : PIECE;
@@ -271,11 +273,11 @@ static long splice_in(int from, int to, off_t *to_at, size_t count, unsigned fla
 }
 
 /* By the kernel, which must not wait here: what a checkpoint makes of the file meanwhile it would not heed.  -EAGAIN: the pipe is
- * empty, or it is not the kernel's to do. */
+ * empty.  -ENOSYS: it is not the kernel's to do. */
 static long splice_natively(int from, int to, off_t *to_at, size_t count, unsigned flags)
 {
     enter();
-    long r = kernel_writes(to) ? sys(SYS_splice, from, NULL, to, to_at, count, flags | SPLICE_F_NONBLOCK) : -EAGAIN;
+    long r = kernel_writes(to) ? sys(SYS_splice, from, NULL, to, to_at, count, flags | SPLICE_F_NONBLOCK) : -ENOSYS;
     leave();
     return r;
 }
@@ -302,7 +304,7 @@ EXPORT ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t cou
     pthread_testcancel();
     int cancels = hold_cancellation();
     long r = out ? splice_out(from, from_at, to, count, flags) : splice_natively(from, to, to_at, count, flags);
-    if (!out && r == -EAGAIN)
+    if (!out && (r == -ENOSYS || (r == -EAGAIN && !waits_not(from, flags))))
         r = splice_in(from, to, to_at, count, flags);
     pthread_setcancelstate(cancels, NULL);
     return result(r);
