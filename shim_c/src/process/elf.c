@@ -236,7 +236,7 @@ static const char *why_not(int fd, struct mm_program *found, long (*before)(int 
         return NULL;
     if (n < 0) {
         const char *why = privileges(&st, fd);
-        return why ? why : "it cannot be read, and only a dynamic program is tracked then";
+        return why ? why : "it cannot be read (a dynamic program is tracked all the same)";
     }
     head[n] = 0;
     if (n >= (long)sizeof(Elf64_Ehdr) && memcmp(head, ELFMAG, SELFMAG) == 0)

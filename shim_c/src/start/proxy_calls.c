@@ -429,7 +429,8 @@ void mm_look_at_program(const struct mm_shown *call, const struct mm_waiting *fr
     int is_file = fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode), gains = is_file && mm_gains_rights(&st, (int)fd);
     uint64_t key = is_file ? (st.st_ino * 0x9e3779b97f4a7c15ull) ^ st.st_dev : 0;
     if (is_file && why && !found.shows_calls && !gains) {      /* the filter is for programs of this processor's own kind */
-        int n = snprintf(text, sizeof text, "metamori: %.255s cannot be tracked: %s. Its files are not checkpointed\n", place.path, why);
+        const char *named = strncmp(place.path, "/proc/self/fd/", 14) ? place.path : "a program";      /* the number is ours */
+        int n = snprintf(text, sizeof text, "metamori: %.255s cannot be tracked: %s. Its files are not checkpointed\n", named, why);
         say_there(call, from, key, text, n);
     }
     if (gains && mm_gets_no_rights(from)) {
