@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from metamori.errors import Usage
-from metamori.tables.record import names_of, record
+from metamori.tables.record import field, names_of, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def parse_count(text: str) -> int:
 
 @record
 class Config:
-    """A run's settings."""
+    """A run's settings. `origin` says of each where its value came from: default, METAMORI_X or flag."""
 
     store: str = DEFAULT_STORE             # absolute once made
     mode: str = "incremental"              # or single
@@ -80,6 +80,7 @@ class Config:
     max_bytes: int = 0                     # as many as take so many bytes of the store; 0: all
     track: tuple[str, ...] = ()            # folders, besides the one in which the run starts
     exclude: tuple[str, ...] = ()          # patterns as in a .gitignore
+    origin: dict[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
     def make(cls, flags: dict[str, Any], environ: dict[str, str] | None = None) -> Config:
@@ -91,12 +92,18 @@ class Config:
                    "track": lambda text: tuple(filter(None, text.split("\n"))),
                    "exclude": lambda text: tuple(filter(None, text.split("\n")))}
         values: dict[str, Any] = {}
+        origin = {}
         for name in names_of(cls):
+            if name == "origin":
+                continue
+            variable = f"METAMORI_{name.upper()}"
             if flags.get(name) is not None:
-                values[name] = flags[name]
-            elif name in readers and (text := env.get(f"METAMORI_{name.upper()}")):
-                values[name] = readers[name](text)
-        made = cls(**values)
+                values[name], origin[name] = flags[name], "flag"
+            elif name in readers and env.get(variable):
+                values[name], origin[name] = readers[name](env[variable]), variable
+            else:
+                origin[name] = "default"
+        made = cls(**values, origin=origin)
         if made.mode not in ("incremental", "single") or made.durability not in ("power", "process"):
             raise Usage(f"mode is incremental or single, durability power or process: {made.mode}, {made.durability}")
-        return cls(**{**values, "store": os.path.abspath(made.store)})
+        return cls(**{**values, "store": os.path.abspath(made.store)}, origin=origin)

@@ -33,7 +33,7 @@ class Elsewhere:
 
 def text(config: Config, one: Elsewhere) -> str:
     """The variable's value, for what a run of this machine starts. config: the job's."""
-    settings = {name: getattr(config, name) for name in names_of(Config)}
+    settings = {name: getattr(config, name) for name in names_of(Config) if name != "origin"}
     settings["track"] = [os.path.abspath(each) for each in config.track]
     return f"{one.hops} {boot()[:8]} {json.dumps([one.identity, one.folder, settings])}"
 
