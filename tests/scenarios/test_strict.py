@@ -91,7 +91,7 @@ def test_checkpoints_from_inside(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(("options", "environ", "code", "why"), [
-    (["--strict", "--memory"], {}, 2, "exclude each other"),
+    (["--strict", "--memory"], {}, 125, "exclude each other"),
     (["--strict"], {"METAMORI_STATIC": "untracked"}, 125, "METAMORI_STATIC=untracked is set"),
 ])
 def test_what_it_does_not_go_with(lab: Lab, options: list[str], environ: dict[str, str], code: int, why: str) -> None:
