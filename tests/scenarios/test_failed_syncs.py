@@ -14,10 +14,12 @@ from conftest import Compile
 from honest import verb
 from lab import Lab
 
+from metamori._area import lib
 from metamori.runtime.area import wal
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
+from metamori.runtime.checkpoint.session_state import SessionState
 from metamori.store.io.os_io import Door
 
 
@@ -88,25 +90,28 @@ def test_a_checkpoint_that_failed_is_not_there(lab: Lab, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("had_lost", "loses", "is_taken"), [(False, False, True), (True, False, True),
-                                                             (False, True, False)])
+                                                             (False, True, False), (True, True, False)])
 def test_a_full_disk_at_the_end(monkeypatch: pytest.MonkeyPatch, had_lost: bool, loses: bool, is_taken: bool) -> None:
     """It is pruned as at any other time, also where a sync had failed before; not where this one's sync has."""
     tried = []
 
     def take(*_: object) -> int:
-        tried.append(session.has_lost)
+        tried.append(1)
         if len(tried) == 1:
-            session.has_lost |= loses
+            session.area.head.unsynced |= loses
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return 7
 
-    session: Any = SimpleNamespace(has_lost=had_lost, _take=take)
+    head: Any = SimpleNamespace(unsynced=int(had_lost), flags=lib.MM_POWER)
+    session: Any = SessionState(SimpleNamespace(), SimpleNamespace(head=head))  # type: ignore[arg-type]
+    session._take = take
     monkeypatch.setattr(auto_prune, "has_made_room", lambda session: True)
     if is_taken:
         assert Session._take_with_room(session, "", "end", False) == 7
     else:
         with pytest.raises(OSError, match="No space"):
             Session._take_with_room(session, "", "end", False)
+    assert head.unsynced == (had_lost or loses)
 
 
 @pytest.mark.parametrize(("name", "counts"), [("EIO", True), ("EROFS", True), ("EINTR", False), ("ENOSYS", False)])
