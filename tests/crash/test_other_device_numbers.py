@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from rewind import another_boot
 from test_move_faults import FailingDoor, Killed
 
 from metamori.cli import progress
+from metamori.runtime.area.run_area import Area
 
 LARGE = 300_000                            # no copy of such a file is kept
 BEFORE = [f"open old rw,creat; write 3 {LARGE} 1; close 3; open gone w,creat; write 3 90000 2; close 3; mkdir d",
@@ -203,6 +205,7 @@ def test_a_killed_completion(machine: Machine, how: str) -> None:
         session.kill_all()
         wait_until(lambda pid=pid: gone(pid), "the program is gone")  # type: ignore[misc]
         machine.mount_anew()
+        stop_among_files(lab, nth % 3)
         stops += is_stopped(lab, nth)
         last = max(lab.messages())
         if how == "--isolate":
@@ -215,6 +218,25 @@ def test_a_killed_completion(machine: Machine, how: str) -> None:
         assert (told(lab.store).lost, told(lab.store).problems) == (set(), [])
         played, present = [*played, *lines, "close 3; close 4"], last
     assert stops >= 3
+
+
+def stop_among_files(lab: Lab, left: int) -> None:
+    """A verb that completes is killed when so many of the run's files have their numbers of now."""
+    if not (pid := os.fork()):
+        real, named = Area.identify, list[int]()
+
+        def identify(*values: Any) -> None:
+            if len(named) == left:
+                os._exit(9)
+            named.append(1)
+            real(*values)
+
+        Area.identify = identify  # type: ignore[assignment, method-assign]
+        try:
+            verb(lab.store, "log")
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9 or left > 1
 
 
 def is_stopped(lab: Lab, nth: int) -> bool:

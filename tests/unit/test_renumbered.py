@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,10 @@ from typing import Any
 import pytest
 
 from metamori.cli.restore import truncate_stdio
+from metamori.runtime.area import wal
 from metamori.runtime.area.whereabouts import devices_of
+from metamori.runtime.area.whereabouts import renumbered as forget
+from metamori.runtime.lifecycle import recover
 from metamori.store.format.records import Head, InheritedEntry
 from metamori.store.io.os_io import REAL
 from metamori.store.read.head import identity_now, renumbered
@@ -80,3 +84,99 @@ def test_inherited_files_with_a_number(files: list[bytes], dev: int, later: int,
     store: Any = SimpleNamespace(door=REAL, meta=lambda index: meta, history=history)
     assert truncate_stdio(store, 1) == ([files[0]] if cut else [])
     assert os.lstat(files[0]).st_size == (2 if cut else 4)
+
+
+class Disks:
+    """A run area's PIFs, of which `a` was on a disk and `b` and `c` on another, that have exchanged their numbers."""
+
+    def __init__(self, folder: Path, files: list[bytes], now: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path, self.files, self.told, self.left = os.fspath(folder), files, dict[int, int](), 99
+        self.now = [now, now - 1, now - 1]
+        self.slots = [SimpleNamespace(path=path, dev=was, ino=os.lstat(path).st_ino, btime_ns=REAL.birth_ns(path))
+                      for path, was in zip(files, [now - 1, now, now], strict=True)]
+        self.log: list[Any] = []
+        self.door, self.renumber = REAL, self.told_of
+        monkeypatch.setattr(wal, "read", lambda folder: self.log)
+
+    def told_of(self, devices: dict[int, int]) -> None:
+        self.told = devices
+
+    def pifs(self) -> list[int]:
+        return [0, 1, 2]
+
+    def pif(self, slot: int) -> Any:
+        return self.slots[slot]
+
+    def pif_path(self, pif: Any) -> bytes:
+        return bytes(pif.path)
+
+    def find_pif(self, dev: int, ino: int, btime_ns: int) -> int:
+        return [(each.dev, each.ino, each.btime_ns) for each in self.slots].index((dev, ino, btime_ns))
+
+    def identify(self, slot: int, dev: int, ino: int, btime_ns: int) -> None:
+        if not self.left:
+            raise InterruptedError
+        self.left -= 1
+        self.slots[slot].dev = dev
+
+    def complete(self) -> None:
+        area: Any = self
+        try:
+            recover._renumber(area, area)
+        finally:
+            forget({})
+
+
+@pytest.fixture
+def disks(tmp_path: Path, files: list[bytes], snapshot: int, monkeypatch: pytest.MonkeyPatch) -> Disks:
+    return Disks(tmp_path, files, snapshot, monkeypatch)
+
+
+@pytest.mark.parametrize("left", range(4))
+def test_a_completion_that_is_killed_among_its_pifs(disks: Disks, left: int) -> None:
+    """Some have the numbers of now already, the others do not."""
+    now = disks.now
+    disks.left = left
+    with pytest.raises(InterruptedError) if left < 3 else nullcontext():
+        disks.complete()
+    disks.left = 99
+    for _ in range(2):
+        disks.complete()
+        assert [each.dev for each in disks.slots] == now
+        assert disks.told == {now[0]: now[1], now[1]: now[0]}
+
+
+def test_a_killed_completion_of_numbers_that_come_back(disks: Disks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exchanged twice, they are what the log has."""
+    disks.complete()
+    real = REAL.lstat
+    monkeypatch.setattr(type(REAL), "lstat", lambda door, path: SimpleNamespace(
+        st_ino=os.lstat(path).st_ino, st_dev=disks.now[1] if path == disks.files[0] else disks.now[0])
+        if path in disks.files else real(path))
+    for _ in range(2):
+        disks.complete()
+        assert [each.dev for each in disks.slots] == [disks.now[1], disks.now[0], disks.now[0]]
+        assert all(is_ == now for is_, now in disks.told.items())
+
+
+def test_only_the_log_tells_of_a_disk(disks: Disks) -> None:
+    """Its PIFs have no name any more, and a completion was killed before it was mounted again."""
+    disks.slots[0].path = disks.slots[0].path + b".gone"
+    note = Path(disks.path, "devices")
+    disks.log = [SimpleNamespace(kind=0, path=disks.files[0], dev=WAS, ino=disks.slots[0].ino,
+                                 btime_ns=disks.slots[0].btime_ns)]
+    note.write_text(f"{WAS} {WAS + 1}\n")
+    disks.slots[0].dev = WAS + 1
+    for _ in range(2):
+        disks.complete()
+        assert disks.slots[0].dev == disks.now[0] and disks.told[WAS] == disks.now[0]
+
+
+def test_a_number_that_one_has_still_in_log_or_area(disks: Disks) -> None:
+    """The log tells of a file only where a snapshot is mounted; the area's others are where they were."""
+    disks.log = [SimpleNamespace(kind=0, path=disks.files[0], dev=disks.now[1], ino=disks.slots[0].ino,
+                                 btime_ns=disks.slots[0].btime_ns)]
+    for each in disks.slots:
+        each.dev = disks.now[1]
+    disks.complete()
+    assert [each.dev for each in disks.slots] == [disks.now[1]] * 3 and disks.told == {disks.now[1]: disks.now[1]}

@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from metamori._area import ffi, lib
@@ -263,11 +263,15 @@ def store_of(run_area: str) -> int:
     return next((each.object for each in read(run_area, BLOCK) if each.kind == lib.MM_AHEAD_START), 0)
 
 
-def devices(run_area: str) -> dict[int, int]:
-    """Numbers of devices that the log knows, and what they are now."""
-    records = read(run_area)
-    start = {each.dev: os.stat(run_area).st_dev for each in records[:1] if each.kind == lib.MM_AHEAD_START and each.dev}
-    return devices_of((each.path, each.dev, each.ino, each.btime_ns) for each in records) | start
+def devices(run_area: str, noted: Iterable[tuple[bytes, int, int, int]] = (),
+            before: Mapping[int, int] | None = None) -> dict[int, int]:
+    """Numbers of devices that the log knows, and what they are now. noted: further files, as for `devices_of`, which
+    tell first. before: what the log's numbers were when those were noted."""
+    records, then = read(run_area), before or {}
+    start = {then.get(each.dev, each.dev): os.stat(run_area).st_dev
+             for each in records[:1] if each.kind == lib.MM_AHEAD_START and each.dev}
+    logged = ((each.path, then.get(each.dev, each.dev), each.ino, each.btime_ns) for each in records)
+    return devices_of((*noted, *logged)) | start
 
 
 def _record(kind: int, run: int, index: int, flags: int, data: bytes, object: int = 0,

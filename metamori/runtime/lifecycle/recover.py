@@ -12,7 +12,7 @@ from metamori._area import ffi, lib
 from metamori.errors import Damaged, StoreBusy
 from metamori.runtime.area import wal
 from metamori.runtime.area.run_area import Area
-from metamori.runtime.area.whereabouts import devices_of, moved, renumbered
+from metamori.runtime.area.whereabouts import moved, renumbered
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle.end_run import close, finish
 from metamori.runtime.rollback.copied_bytes import Unverified
@@ -81,7 +81,7 @@ def _finish(store: Store, not_here: Callable[[bytes], bool]) -> str:
         area.close()
         raise _foreign(folder, f"of an earlier time: the store has checkpoint {store.newest}")
     if not store.is_copied:
-        _renumber(store, area, devices)
+        _renumber(store, area)
     area.head.flags |= lib.MM_CLOSED       # whoever waits for it to take a checkpoint is told so
     session = Session(store, area)
     try:
@@ -95,31 +95,42 @@ def _finish(store: Store, not_here: Callable[[bytes], bool]) -> str:
     return f"the last run was killed: its state is checkpoint {index}"
 
 
-def _renumber(store: Store, area: Area, devices: dict[int, int]) -> None:
+def _renumber(store: Store, area: Area) -> None:
     """Files are on devices that have other numbers now. What nobody finds stays so. The area's log and journal keep the
-    numbers that they have; of what its PIFs have got there is a note, for a completion after one that was killed."""
-    note = os.fsencode(os.path.join(area.path, "devices"))
-    step = devices_of((area.pif_path(p), p.dev, p.ino, p.btime_ns) for p in map(area.pif, area.pifs()))
-    if commit.exists(store.door, note):
-        words = [int(word) for word in commit.read_file(store.door, note).split()]
-        devices = {was: step.get(then, then) for was, then in zip(words[::2], words[1::2], strict=True)}
-    else:
-        step = devices = step | devices
-    if any(was != now for was, now in devices.items()):
-        text = "".join(f"{was} {now}\n" for was, now in devices.items())
-        commit.write_file(store.door, note, text.encode(), durable=False)
-    renumbered(devices)
-    store.renumber(devices)
-    other = []
+    numbers that they have; of what its PIFs get there is a note, for a completion after one that was killed: what the
+    numbers of the log were then, and each PIF that gets another."""
+    note, before = os.fsencode(os.path.join(area.path, "devices")), dict[int, int]()
+    was_noted = commit.exists(store.door, note)
+    if was_noted:
+        lines = [[int(word) for word in line.split()] for line in commit.read_file(store.door, note).splitlines()]
+        before = {line[0]: line[1] for line in lines if len(line) == 2}
+        _identify(area, [line for line in lines if len(line) > 2])     # first: else PIFs have numbers of both kinds
+    renumbered({})                         # the log is read as it is
+    step = wal.devices(area.path, [(area.pif_path(p), p.dev, p.ino, p.btime_ns) for p in map(area.pif, area.pifs())],
+                       before)
+    devices = step | {was: step.get(then, then) for was, then in before.items()}
+    due = list[list[int]]()
     for slot in area.pifs():
         p = area.pif(slot)
         if step.get(p.dev, p.dev) == p.dev or area.find_pif(p.dev, p.ino, p.btime_ns) != slot:
             continue
         found = lstat_or_none(REAL, area.pif_path(p))
         if found is None or (found.st_dev, found.st_ino) != (p.dev, p.ino):
-            other.append((slot, step[p.dev], p.ino, p.btime_ns))
-    for each in other:                     # at once: a kill between two would leave numbers of both kinds
-        area.identify(*each)
+            due.append([slot, step[p.dev], p.ino, p.btime_ns])
+    if was_noted or any(was != now for was, now in devices.items()):
+        text = "".join(f"{' '.join(map(str, line))}\n" for line in [*devices.items(), *due])
+        commit.write_file(store.door, note, text.encode(), durable=False)
+    renumbered(devices)
+    store.renumber(devices)
+    _identify(area, due)
+
+
+def _identify(area: Area, due: list[list[int]]) -> None:
+    """May be done again, by whoever finds it half done."""
+    for slot, dev, ino, btime_ns in due:
+        p = area.pif(slot)
+        if (p.ino, p.btime_ns) == (ino, btime_ns) and p.dev != dev:
+            area.identify(slot, dev, ino, btime_ns)
 
 
 def _foreign(folder: str, whose: str) -> Damaged:
