@@ -198,8 +198,8 @@ def renumbered(door: Door, head: Head, known: Mapping[int, int]) -> Head:
     """Head with the numbers that devices have now: btrfs, overlayfs, device mapper or another order of disks give
     others at each mount. A file that has its number, size and both times still is the one that was noted, on whatever
     device: nobody can set a change time. What holds of one file holds of all that were on its device; a number that one
-    has still is not another: the rest is in a snapshot that is mounted there, say. known: of
-    devices of which none of them tells; somebody may have written head with numbers of now, and been killed then."""
+    has still is not another: the rest is in a snapshot that is mounted there, say. known: used for devices of which no
+    file of head tells; somebody may have written head with numbers of now, and been killed then."""
     devices: dict[int, int] = {}
     for each in head.identities:
         if each.ino and each.ctime_ns and devices.get(each.dev) != each.dev:
