@@ -214,11 +214,14 @@ def truncate_stdio(store: Store, index: int) -> list[bytes]:
             continue
         try:
             found = store.door.fstat(fd)
-            same = found.st_ino == entry.ino and (
-                found.st_dev == entry.dev or NO_TIME <= store.door.birth_ns(entry.path) <= then_ns)
-            if same and stat.S_ISREG(found.st_mode) and found.st_size > entry.size:
+            if not stat.S_ISREG(found.st_mode) or found.st_size <= entry.size:
+                continue
+            born_ns = store.door.birth_ns(b"/proc/self/fd/%d" % fd, follow=True)
+            if found.st_ino == entry.ino and (found.st_dev == entry.dev or NO_TIME <= born_ns <= then_ns):
                 store.door.ftruncate(fd, entry.size)
                 done.append(entry.path)
+            elif found.st_dev != entry.dev:
+                output.say(f"{output.path_text(entry.path)}: on another device by now; it was not truncated")
         finally:
             store.door.close(fd)
     return done

@@ -75,15 +75,26 @@ def test_own_files_tell_before_others(files: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize(("dev", "later", "cut"), [(0, 0, True), (1, 0, True), (0, -10**9, True), (1, -10**9, False)])
-def test_inherited_files_with_a_number(files: list[bytes], dev: int, later: int, cut: bool) -> None:
-    """--stdio: what another disk has by an equal number at that path is cut only if it was there at the checkpoint."""
+def test_inherited_files_with_a_number(files: list[bytes], dev: int, later: int, cut: bool,
+                                       monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """--stdio: what another disk has by an equal number at that path is cut only if it was there at the checkpoint. It
+    is asked itself for its birth: the path may be another file's meanwhile."""
     st = os.lstat(files[0])
     entry = InheritedEntry(1, 1, files[0], 2, st.st_dev + dev, st.st_ino)
     meta = SimpleNamespace(run=1, inherited=(entry,), time_ns=REAL.birth_ns(files[0]) + later)
     history = SimpleNamespace(chain=lambda index: [1, 0])
+    real, asked = REAL.birth_ns, list[bytes]()
+
+    def birth_ns(door: object, path: bytes, follow: bool = False) -> int:
+        asked.append(path)
+        return int(real(path, follow))
+
+    monkeypatch.setattr(type(REAL), "birth_ns", birth_ns)
     store: Any = SimpleNamespace(door=REAL, meta=lambda index: meta, history=history)
     assert truncate_stdio(store, 1) == ([files[0]] if cut else [])
     assert os.lstat(files[0]).st_size == (2 if cut else 4)
+    assert files[0] not in asked
+    assert ("another device by now; it was not truncated" in capsys.readouterr().err) is not cut
 
 
 class Disks:
