@@ -60,16 +60,19 @@ found.append(locked([path]))
 print(*found)
 """
 # one that can only be read for now, since it runs
-EXECUTED = """
-import fcntl, os, subprocess, sys
+EXECUTED = ASKED + """
+import subprocess
 tool = os.open("tool", os.O_RDONLY)
 fcntl.lockf(tool, fcntl.LOCK_SH)
 runs = subprocess.Popen(["./tool", "60"])
 os.rename("tool", sys.argv[1])
 runs.kill()
 runs.wait()
+found = [locked([sys.argv[1]])]
 os.rename(sys.argv[1], "tool")
 os.truncate("tool", 5000)
+found.append(locked(["tool"]))
+print(*found)
 with open("tool", "wb") as file:
     file.write(b"written")
 """
@@ -94,8 +97,9 @@ def test_file_cut_by_its_name(lab: Lab, tmp_path: Path, options: list[str], wher
 
 
 def test_a_program_that_runs_is_moved_away(lab: Lab, tmp_path: Path) -> None:
-    """What could only be read then does not stand for the file when it is cut later."""
+    """It is locked as before, and what could only be read then does not stand for it when it is cut later."""
+    lab.env.pop("METAMORI_TRACK", None)
     shutil.copy(shutil.which("sleep") or "", lab.work / "tool")
     done = lab.run([sys.executable, "-c", EXECUTED, tmp_path / "moved"])
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"1 1\n", b"")
     assert (lab.work / "tool").read_bytes() == b"written"

@@ -274,11 +274,15 @@ uint32_t mm_locking_untracked(int fd)
 
 void mm_not_locked(uint32_t place) { count_locked(place, -1); }
 
-/* Our descriptor of a file that the program has locked, or -1. */
+/* Our descriptor, which writes too, of a file that the program has locked, or -1.  There may be one that could only read. */
 int mm_locked_reader(uint32_t slot)
 {
-    struct reader *found = is_locked(slot) ? reader_of(slot) : NULL;
-    return found ? found->fd : -1;
+    for (uint32_t i = 0; is_locked(slot) && i < PROBES; i++) {
+        struct reader *r = &readers[(slot + i) % READERS];
+        if (__atomic_load_n(&r->slot, __ATOMIC_ACQUIRE) == slot && (sys(SYS_fcntl, r->fd, F_GETFL) & O_ACCMODE) == O_RDWR)
+            return r->fd;
+    }
+    return -1;
 }
 
 /* One that was opened by a name may be of another file, or read only. */
@@ -290,17 +294,23 @@ static int fits(uint32_t slot, int own)
         && (sys(SYS_fcntl, own, F_GETFL) & O_ACCMODE) == O_RDWR;
 }
 
+/* The program's own descriptor of a file that it has locked, or -1.  Not: this one, one with any of these flags. */
+int mm_locked_by(uint32_t slot, int but, int flags)
+{
+    for (int fd = 0; is_locked(slot) && fd <= mm_top_fd; fd++)     /* those that knew of no PIF find it */
+        if (fd != but && pif_of(fd) == slot && !(flags && sys(SYS_fcntl, fd, F_GETFL) & flags))
+            return fd;
+    return -1;
+}
+
 /* This one of ours is done with.  1: the program has locked the file, and has it open, so that to close it would drop the locks: it
  * is one more reader. */
 int mm_keep_own(uint32_t slot, int own)
 {
-    int here = 0;
-    for (int fd = 0; is_locked(slot) && !here && fd <= mm_top_fd; fd++)
-        here = fd != own && pif_of(fd) == slot;    /* those that knew of no PIF find it: when the last is closed, so is this */
-    if (!here || !fits(slot, own))
+    if (mm_locked_by(slot, own, 0) < 0 || !fits(slot, own))      /* when the last of them is closed, so is this */
         return 0;
     mm_lock_own(&readers_lock, MM_LOCK_READERS);
-    here = add_reader(slot, own, 1);
+    int here = add_reader(slot, own, 1);
     mm_unlock_own(&readers_lock);
     return here;
 }

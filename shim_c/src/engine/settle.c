@@ -250,7 +250,10 @@ long mm_settle_for_good(uint32_t slot, const char *path, int open_flags)
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     int own = mm_locked_reader(slot);
     long fd = own >= 0 ? own : mm_open_shut(path, O_RDWR | open_flags), r = 0;
-    if (fd < 0)                        /* enough, where there is nothing to be written back */
+    /* one that reads is enough, where there is nothing to be written back; of a locked file not ours, which would not stay */
+    if (fd < 0 && (own = mm_locked_by(slot, -1, O_WRONLY | O_APPEND | O_DIRECT)) >= 0)
+        fd = own;
+    if (fd < 0)
         fd = mm_open_shut(path, O_RDONLY | open_flags);
     uint64_t mask = hold(p);
     touched(slot, p);
