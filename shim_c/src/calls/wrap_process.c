@@ -156,25 +156,31 @@ EXPORT int chroot(const char *path)
     return r;
 }
 
-/* Threads are in one folder: from another one a name that one of them has just looked up is another file's.  So no name is held
- * meanwhile, and who looked one up before looks again. */
 static int moves_beside_others(void) { return active() && !(*mm_single_threaded && !mm_cloned) && !mm_in_vfork; }
 
-/* asked, fs: what statfs says of the folder.  Where a program serves it, which may be one of the run, nobody waits for that. */
-static void begin_moving(struct mm_names *names, long asked, const struct statfs *fs)
+/* asked, fs: what statfs says of the folder.  A program serves it, or a way to it, as may be where it says nothing: that may be one
+ * of the run, and nobody waits for the call. */
+static int maybe_served(long asked, const struct statfs *fs) { return asked < 0 || fs->f_type == MM_OF_A_PROGRAM; }
+
+static int moved(int r)
+{
+    if (r == 0 && active())
+        mm_way_changed();
+    return r;
+}
+
+/* Threads are in one folder: from another one a name that one of them has just looked up is another file's.  So no name is held
+ * meanwhile, and who looked one up before looks again. */
+static void begin_moving(struct mm_names *names)
 {
     enter();
-    if (asked == 0 && fs->f_type == MM_OF_A_PROGRAM)
-        mm_hold_names(names, NULL, NULL);
-    else
-        mm_hold_all_names(names);
+    mm_hold_all_names(names);
 }
 
 static int end_moving(struct mm_names *names, int r)
 {
     int saved = errno;
-    if (r == 0)
-        mm_way_changed();
+    moved(r);
     mm_let_names_go(names);
     leave();
     errno = saved;
@@ -187,7 +193,9 @@ EXPORT int chdir(const char *path)
     struct statfs fs;
     if (!moves_beside_others())
         return REAL(chdir)(path);
-    begin_moving(&names, sys(SYS_statfs, path, &fs), &fs);
+    if (maybe_served(sys(SYS_statfs, path, &fs), &fs))
+        return moved(REAL(chdir)(path));
+    begin_moving(&names);
     return end_moving(&names, REAL(chdir)(path));
 }
 EXPORT int fchdir(int fd)
@@ -197,7 +205,9 @@ EXPORT int fchdir(int fd)
     struct statfs fs;
     if (!moves_beside_others())
         return REAL(fchdir)(fd);
-    begin_moving(&names, sys(SYS_fstatfs, fd, &fs), &fs);
+    if (maybe_served(sys(SYS_fstatfs, fd, &fs), &fs))
+        return moved(REAL(fchdir)(fd));
+    begin_moving(&names);
     return end_moving(&names, REAL(fchdir)(fd));
 }
 
