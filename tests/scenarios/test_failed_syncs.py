@@ -151,7 +151,8 @@ os.dup2(os.open("g", os.O_RDWR | os.O_CREAT), 51)
 os.write(51, b"g" * 5000)
 os.pwrite(50, b"f" * 5000, 0)
 try:
-    {"fsync": lambda: os.fsync(51), "fdatasync": lambda: os.fdatasync(51), "mapped": lambda: mmap.mmap(50, 4096)}[way]()
+    {"fsync": lambda: os.fsync(51), "fdatasync": lambda: os.fdatasync(51), "mapped": lambda: mmap.mmap(50, 4096),
+     "msync": lambda: mmap.mmap(51, 5000).flush()}[way]()
 except OSError as error:
     print(error.errno)
 try:
@@ -161,12 +162,14 @@ except OSError:
 """
 
 
-@pytest.mark.parametrize("way, call, fd", [("fsync", 74, 51), ("fdatasync", 75, 51), ("mapped", 75, 50)])
+@pytest.mark.parametrize("way, call, argument, value", [
+    ("fsync", 74, 0, 51), ("fdatasync", 75, 0, 51), ("mapped", 75, 0, 50), ("msync", 26, 2, 4)])
 @pytest.mark.parametrize("error", [errno.EIO, errno.EINVAL], ids=["refused", "another"])
-def test_a_sync_in_the_program_fails(lab: Lab, compiled: Compile, way: str, call: int, fd: int, error: int) -> None:
+def test_a_sync_in_the_program_fails(lab: Lab, compiled: Compile, way: str, call: int, argument: int, value: int,
+                                     error: int) -> None:
     """Its own, or one that a call of its makes: the kernel has told of it once, and tells no checkpoint."""
     (lab.work / "f").write_bytes(b"f" * 100_000)
-    refuse = [compiled("refuse"), call, error, 0, 0xffffffff, fd]
+    refuse = [compiled("refuse"), call, error, argument, 0xffffffff, value]
     done = lab.run([*refuse, sys.executable, "-c", PROGRAMS_OWN, way])
     wanted = f"{error}\nno checkpoint\n" if error == errno.EIO else f"{error}\n"
     assert (done.returncode, done.stdout.decode()) == (0, wanted), done.stderr

@@ -248,7 +248,10 @@ EXPORT int madvise(void *address, size_t length, int advice)
 EXPORT int msync(void *address, size_t length, int flags)
 {
     mapped_barrier();
-    return REAL(msync)(address, length, flags);
+    int r = REAL(msync)(address, length, flags);
+    if (r < 0 && mm_active && (uintptr_t)address <= mm_file_maps.last && (uintptr_t)address + length > mm_file_maps.first)
+        mm_synced(-errno);
+    return r;
 }
 
 EXPORT void *mremap(void *address, size_t old, size_t length, int flags, ...)
