@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,36 @@ def test_what_is_opened_up_and_gets_another_mode_meanwhile(lab: Lab) -> None:
         stops.go("mode.opened")
     assert run.returncode == 0
     assert (lab.work / "other").stat().st_mode & 0o777 == 0o711
+
+
+def test_who_reads_attributes_opens_up_as_others_do(lab: Lab) -> None:
+    """Of two that add different bits, the first to end does not know his own, and the other one puts them back."""
+    shut = 'os.mkdir("shut"); os.setxattr("shut", "user.note", b"text"); os.chmod("shut", 0)'
+    act(lab, sys.executable, "-c", BEGIN + shut, native=True)
+    stops = Stops(lab.folder / "stops")
+    stops.arm("mode.opened")
+    lab.env |= stops.env
+    for path in (stops.folder, stops.folder / "mode.opened"):
+        os.chown(path, NOBODY, NOBODY)
+    words = [*AS_NOBODY, *lab.argv("run"), "--", sys.executable, "-c", BEGIN + 'os.chmod("shut", 0o750)']
+    with subprocess.Popen(words, cwd=lab.work, env=lab.env | {"HOME": "/tmp"}) as run:
+        stops.wait("mode.opened")
+        opened = (lab.work / "shut").stat().st_mode & 0o777
+        stops.go("mode.opened")
+    assert (run.returncode, opened, (lab.work / "shut").stat().st_mode & 0o777) == (0, 0o600, 0o750)
+
+
+def test_what_cannot_be_opened_up_is_tried_once(lab: Lab) -> None:
+    """Somebody else's file: it took some 400 system calls, under locks."""
+    if not shutil.which("strace"):
+        pytest.skip("no strace")
+    lab.env.pop("METAMORI_TRACK", None)
+    (lab.work / "theirs").write_text("text")
+    (lab.work / "theirs").chmod(0o644)
+    words = ["strace", "-f", "-o", lab.work / "calls", "-e", "trace=openat", sys.executable, "-c",
+             BEGIN + 'os.rename("theirs", "../moved")']
+    act(lab, *lab.argv("run"), "--", *words)
+    assert 0 < (lab.work / "calls").read_text().count('theirs"') < 20
 
 
 def test_two_threads_below_a_shut_folder(lab: Lab) -> None:

@@ -23,7 +23,7 @@ static int mode_comes_back(const struct stat *st)
     return is_in;
 }
 
-/* A file or folder of the user's own, with these bits of its mode until mm_shut_again.  0: it is not his, or has them.
+/* 1: a file or folder of the user's own, with these bits of its mode until mm_shut_again.  -1: it has them.  0: it is not to be had.
  * flags: O_NOFOLLOW, O_DIRECTORY. */
 int mm_open_up(struct mm_opened_up *o, const char *path, int flags, mode_t bits)
 {
@@ -33,7 +33,9 @@ int mm_open_up(struct mm_opened_up *o, const char *path, int flags, mode_t bits)
         return 0;
     o->at = (int)at;
     snprintf(o->by, sizeof o->by, "/proc/thread-self/fd/%d", o->at);
-    if (sys(SYS_fstat, at, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) && (~st.st_mode & bits) && mode_comes_back(&st)) {
+    int stands = sys(SYS_fstat, at, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
+    int has = stands && !(~st.st_mode & bits) && st.st_uid == (uid_t)sys(SYS_geteuid);
+    if (stands && (~st.st_mode & bits) && mode_comes_back(&st)) {
         o->mode = st.st_mode & 07777;
         o->opened = o->mode | bits;
         if (sys(SYS_fchmodat, AT_FDCWD, o->by, o->opened) == 0) {
@@ -42,7 +44,7 @@ int mm_open_up(struct mm_opened_up *o, const char *path, int flags, mode_t bits)
         }
     }
     mm_close_spare(o->at);
-    return 0;
+    return -has;
 }
 
 /* A mode that somebody gave it meanwhile stays. */
@@ -61,8 +63,10 @@ long mm_open_shut(const char *path, int flags)
     long fd = mm_open_spare(AT_FDCWD, path, flags, 0);
     for (int tries = 0; fd == -EACCES && tries < MM_SHUT_TRIES; tries++) {
         int opened = mm_open_up(&o, path, flags & O_NOFOLLOW, MM_SHUT_BITS);
-        fd = mm_open_spare(AT_FDCWD, opened ? o.by : path, opened ? flags & ~O_NOFOLLOW : flags, 0);
-        if (opened)
+        if (!opened)
+            break;
+        fd = mm_open_spare(AT_FDCWD, opened > 0 ? o.by : path, opened > 0 ? flags & ~O_NOFOLLOW : flags, 0);
+        if (opened > 0)
             mm_shut_again(&o);
     }
     return fd;
@@ -73,9 +77,13 @@ long mm_getxattr_shut(const char *path, const char *name, void *value, size_t ro
 {
     struct mm_opened_up o;
     long r = sys(SYS_lgetxattr, path, name, value, room);
-    if (r == -EACCES && mm_open_up(&o, path, O_NOFOLLOW, S_IRUSR)) {
-        r = sys(SYS_getxattr, o.by, name, value, room);
-        mm_shut_again(&o);
+    for (int tries = 0; r == -EACCES && tries < MM_SHUT_TRIES; tries++) {
+        int opened = mm_open_up(&o, path, O_NOFOLLOW, MM_SHUT_BITS);
+        if (!opened)
+            break;
+        r = opened > 0 ? sys(SYS_getxattr, o.by, name, value, room) : sys(SYS_lgetxattr, path, name, value, room);
+        if (opened > 0)
+            mm_shut_again(&o);
     }
     return r;
 }

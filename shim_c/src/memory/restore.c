@@ -209,7 +209,9 @@ static long open_private(const char *path)
         if (sys(SYS_fstat, at, &st) < 0 || !S_ISREG(st.st_mode) || st.st_mode & S_ISGID)
             break;
         uint32_t mode = st.st_mode & 07777, opened = mode | MM_SHUT_BITS;
-        int mine = opened != mode && sys(SYS_fchmodat, AT_FDCWD, by, opened) == 0;
+        int mine = opened != mode;
+        if (mine && sys(SYS_fchmodat, AT_FDCWD, by, opened) < 0)
+            break;
         fd = sys_openat(AT_FDCWD, by, O_RDONLY | O_CLOEXEC, 0);
         if (mine)
             sys(SYS_fchmodat, AT_FDCWD, by, mode);

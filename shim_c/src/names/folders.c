@@ -48,7 +48,7 @@ static long each_name(char *from, char *to, const char *in, visitor *visit, int 
 {
     struct mm_opened_up o;
     long r = visit_each(from, to, in, visit, given);
-    if (r == -EACCES && mm_open_up(&o, in, O_DIRECTORY | O_NOFOLLOW, S_IRWXU)) {
+    if (r == -EACCES && mm_open_up(&o, in, O_DIRECTORY | O_NOFOLLOW, S_IRWXU) > 0) {
         r = visit_each(from, to, in, visit, given);
         mm_shut_again(&o);
     }

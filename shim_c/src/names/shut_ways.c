@@ -15,7 +15,7 @@ static long way_opened(char *path, char *from, by_path *call, void *with)
         *c = 0;
         int opened = mm_open_up(&o, path, O_DIRECTORY | O_NOFOLLOW, S_IXUSR);
         *c = '/';
-        if (opened) {
+        if (opened > 0) {
             r = way_opened(path, c, call, with);
             mm_shut_again(&o);
             break;
