@@ -160,7 +160,15 @@ import errno, os, resource, threading, time
 fd = os.open("g", os.O_RDWR | os.O_CREAT)
 os.write(fd, b"g" * 10)
 r, w = os.pipe()
-thread = threading.Thread(target=lambda: (time.sleep(0.3), os.write(w, b"x" * 1000)))
+looks = os.open(f"/proc/self/task/{threading.get_native_id()}/stat", os.O_RDONLY)
+def write_once_it_waits():
+    "Asked five times: it also sleeps for a moment until it has the interpreter."
+    asleep = 0
+    while asleep < 5:
+        time.sleep(0.02)
+        asleep = asleep + 1 if b") S " in os.pread(looks, 200, 0) else 0
+    os.write(w, b"x" * 1000)
+thread = threading.Thread(target=write_once_it_waits)
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))
 try:
