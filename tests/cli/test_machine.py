@@ -140,7 +140,8 @@ def test_doctor_where_calls_are_not_shown(tmp_path: Path, compiled: Compile) -> 
 def test_why_calls_are_hidden(
     refused: int, others: int, hard: int, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = SimpleNamespace(mm_listener_refused=lambda: -refused, mm_may_read_others=lambda: others)
+    answers = SimpleNamespace(mm_listener_refused=lambda: -refused, mm_may_read_others=lambda: others,
+                              MM_PROXY_FILES=4096)
     monkeypatch.setattr(elf, "lib", answers)
     monkeypatch.setattr(resource, "getrlimit", lambda what: (hard, hard))
     monkeypatch.delenv("METAMORI_STATIC", raising=False)

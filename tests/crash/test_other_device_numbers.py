@@ -188,7 +188,7 @@ def test_a_killed_run(machine: Machine, how: str, parts: tuple[list[str], list[s
     machine.check(present)
 
 
-@pytest.mark.slow                          # one in about twenty fails on a loaded machine, for a reason that is not found yet
+@pytest.mark.slow                          # one in about twenty fails on a loaded machine: not found why
 @pytest.mark.parametrize("how", ["", "--durability=process", "--isolate"])
 def test_a_killed_completion(machine: Machine, how: str) -> None:
     """Of a killed run, stopped at some of its later operations; repeated, it finds numbers as they are already."""

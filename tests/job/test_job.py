@@ -186,7 +186,7 @@ def test_no_rollback_inside_and_no_second_job(lab: Lab) -> None:
     for option in ("--memory", "--isolate", "--strict", "--keep-last=2"):
         done = subprocess.run([*lab.argv("run", "--job", option), "--", "true"], env=lab.env, cwd=lab.work,
                               capture_output=True, text=True, check=False)
-        assert (done.returncode, "not possible with --job" in done.stderr) == (2, True)
+        assert (done.returncode, "not possible with --job" in done.stderr) == (125, True)
     assert "job of 2 runs" in lab.verb("status").stdout
     end(ranks)
 

@@ -133,7 +133,6 @@ static void descriptors(void)
 #define X(f, t) f(page, 4096, PROT_READ, 77)
     SAME(pkey_mprotect, X);
 #define KEY(f, t) f(77, 77)
-    SAME(pkey_alloc, KEY);
 }
 
 static int status_of(pid_t pid)

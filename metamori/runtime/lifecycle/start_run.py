@@ -37,6 +37,26 @@ def begin(store: Store, config: Config, supervisor: int = 0, launch: Launch | No
     return Session(store, area), said
 
 
+def _area(store: Store, config: Config, run: int, flags: int) -> Area:
+    """One that can be completed, and then room for the records of its end, whatever it does."""
+    area = Area(store.path, create=True)
+    head = area.head
+    head.run = run
+    head.parent = store.head.index
+    head.newest = store.newest
+    head.first_index = store.newest + 1
+    head.next_process = store.next_process()
+    head.next_object = store.next_object()
+    head.cache_size = config.cache_size
+    head.keep_last, head.max_bytes = config.keep_last, config.max_bytes
+    head.committed_block = head.epoch_block
+    head.committed_journal = 8
+    head.flags |= flags
+    if code := -lib.mm_room(area.pointer, 0):
+        raise OSError(code, os.strerror(code))
+    return area
+
+
 def begin_area(
     store: Store, config: Config, supervisor: int = 0, launch: Launch | None = None
 ) -> tuple[Area, str]:
@@ -50,25 +70,12 @@ def begin_area(
     flags = _flags(config) | (lib.MM_SUPERVISED if supervisor else 0)
     wal.start(make_folder(store.path), store.layout.id, run, store.head.index, flags)
     try:
-        area = Area(store.path, create=True)
-        if code := -lib.mm_room(area.pointer, 0):       # for the records of its end, whatever it does
-            raise OSError(code, os.strerror(code))
+        area = _area(store, config, run, flags)
     except OSError as error:
         if error.errno in NO_ROOM:
             raise NoRoom(error.errno, error.strerror) from error
         raise
     head = area.head
-    head.run = run
-    head.parent = store.head.index
-    head.newest = store.newest
-    head.first_index = store.newest + 1
-    head.next_process = store.next_process()
-    head.next_object = store.next_object()
-    head.cache_size = config.cache_size
-    head.keep_last, head.max_bytes = config.keep_last, config.max_bytes
-    head.committed_block = head.epoch_block
-    head.committed_journal = 8
-    head.flags |= flags
     if config.job is not None:             # others look at the files, and change them
         head.untracked = head.outside_for_good = 1
     is_first = run == 1 or config.job is not None

@@ -214,23 +214,16 @@ EXPORT int mprotect(void *address, size_t length, int protection)
     return r;
 }
 
+/* Noted before: an image may be asked for as soon as memory is under a key. */
 EXPORT int pkey_mprotect(void *address, size_t length, int protection, int key)
 {
+    if (key > 0)
+        __atomic_store_n(&mm_keys, 1, __ATOMIC_SEQ_CST);
     mapped_anew();
     long e = before_protect((uintptr_t)address, length, protection);
     int r = e < 0 ? map_fails(e) : REAL(pkey_mprotect)(address, length, protection, key);
     mapped_anew();
     return r;
-}
-
-/* Noted before: an image may be asked for as soon as it has the key. */
-EXPORT int pkey_alloc(unsigned flags, unsigned rights)
-{
-    __atomic_add_fetch(&mm_keys, 1, __ATOMIC_SEQ_CST);
-    int key = REAL(pkey_alloc)(flags, rights);
-    if (key < 0)
-        __atomic_sub_fetch(&mm_keys, 1, __ATOMIC_SEQ_CST);
-    return key;
 }
 
 EXPORT int madvise(void *address, size_t length, int advice)

@@ -118,7 +118,6 @@ static long bytes(long number, long a, long b, long c, long d, long e, long f)
     ON(mmap, mmap(P(a), (size_t)b, I(c), I(d), I(e), f));
     ON(munmap, munmap(P(a), (size_t)b));
     ON(mprotect, mprotect(P(a), (size_t)b, I(c)));
-    ON(pkey_alloc, pkey_alloc((unsigned)a, (unsigned)b));
     ON(pkey_mprotect, pkey_mprotect(P(a), (size_t)b, I(c), I(d)));
     ON(madvise, madvise(P(a), (size_t)b, I(c)));
     ON(msync, msync(P(a), (size_t)b, I(c)));
