@@ -21,6 +21,7 @@ from honest import told, verb
 from lab import Lab, Tree, gone, picture, wait_until
 from rewind import another_boot
 from test_move_faults import FailingDoor, Killed
+from test_power_cut_on_devices import do
 
 from metamori.cli import progress
 from metamori.runtime.area.run_area import Area
@@ -31,13 +32,6 @@ BEFORE = [f"open old rw,creat; write 3 {LARGE} 1; close 3; open gone w,creat; wr
 FIRST = ["open old rw; pwrite 3 9000 4096 4; unlink gone; open new w,creat; write 4 80000 5; rename d e"]
 SECOND = ["pwrite 3 5000 200000 6; rename new moved; open e/in rw; pwrite 5 4096 8192 7; mkdir f; unlink l"]
 ALONE = ["open old rw; pwrite 3 20000 4096 4", "pwrite 3 5000 200000 6; ftruncate 3 250000"]
-
-
-def do(*words: object) -> str:
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"{words[0]}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout.strip()
 
 
 class Disk:

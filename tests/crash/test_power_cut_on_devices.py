@@ -35,7 +35,7 @@ def do(*words: object) -> str:
 
 
 class Disk:
-    """An image, mounted by one loop device all the time: a store knows files by their device's number."""
+    """An image, mounted by one loop device all the time."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.image, self.at = folder / "image", folder / "disk"

@@ -211,8 +211,7 @@ void mm_room_of_dead(struct mm_area *a, struct mm_process *process);
 extern struct mm_area *mm_area;          /* NULL: not under Metamori, or not yet; once there it stays, for threads that look at it */
 extern struct mm_header *mm_memory_head; /* of a run with memory */
 extern int mm_uffd;                      /* -1: changes are not counted */
-/* The program has had protection keys: what is under one the signal's handler may not read, also when the key was freed, and nobody
- * comes back with keys. */
+/* The program has put memory under a protection key: the signal's handler may not read it, also when the key was freed. */
 extern int mm_keys;
 /* of a thread that came back: its number as the program knows it */
 extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
