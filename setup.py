@@ -197,7 +197,7 @@ class NativePart(Extension):
 
 
 class BuildNative(build_ext):
-    """Builds each NativePart; says in words what cannot be built and why, and goes on with the rest."""
+    """Builds each NativePart; reports what cannot be built and why, and continues with the rest."""
 
     def get_ext_filename(self, fullname: str) -> str:
         """File name of an extension inside the package, with or without the package in front."""

@@ -39,6 +39,13 @@ def size_text(count: int) -> str:
     return f"{count} B" if unit == 0 else f"{size:.3g} {_UNITS[unit]}"
 
 
+def duration_text(seconds: float) -> str:
+    """45 s, 3 min, 1.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def parse_duration(text: str) -> float:
     """Seconds: 30, 500ms, 10m, 2h."""
     import re

@@ -129,7 +129,7 @@ class History:
         if entry is None or entry.kind == "absent":
             raise FileNotFoundError(2, f"not there at checkpoint {index}, or never touched by a run", os.fsdecode(raw))
         if entry.kind != "file":
-            raise MetamoriError(f"{os.fsdecode(raw)} was a {entry.kind} at checkpoint {index}")
+            raise MetamoriError(f"{os.fsdecode(raw)} was not a regular file at checkpoint {index}")
         reader: io.BufferedReader = io.BufferedReader(_Content(self._store, index, entry.inode),
                                                         1 << 16)
         return reader if encoding is None else io.TextIOWrapper(reader, encoding)

@@ -2,7 +2,7 @@
  *   cc -shared -fPIC -I<DMTCP>/include metamori_dmtcp.c -o metamori_dmtcp.so
  *   METAMORI_FILES=... METAMORI_STORE=... METAMORI_HOOK=<here>/files dmtcp_launch --with-plugin $PWD/metamori_dmtcp.so PROGRAM
  * Invariants
- *  1. `kept` is set before the image is written, so the index is in the image: whichever image is gone on from knows its files.
+ *  1. `kept` is set before the image is written, so the index is in the image: whichever image is continued knows its files.
  *  2. Files are back before DMTCP opens any: its RESTART hooks run in the reverse order of registration, so we register last.
  *  3. No process goes on before every process has its files back (a barrier).
  */
@@ -68,7 +68,7 @@ static void on_event(DmtcpEvent_t event, DmtcpEventData_t *data)
     if (event == DMTCP_EVENT_PRECHECKPOINT) {
         kept = files("keep", 0);
         if (kept < 0)                      /* a plugin cannot refuse a checkpoint: the restart will */
-            dprintf(2, "metamori: the files could not be kept: this image cannot be gone on from\n");
+            dprintf(2, "metamori: the files could not be kept: the program cannot be continued from this image\n");
     } else if (event == DMTCP_EVENT_RESTART) {
         if (kept <= 0 || files("back", kept) != kept)
             give_up("the files could not be put back");

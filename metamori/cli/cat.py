@@ -46,7 +46,7 @@ def _paths(store: Store, arguments: argparse.Namespace) -> list[bytes]:
 def _one(arguments: argparse.Namespace, store: Store, path: bytes) -> None:
     entry = store.state(arguments.index).names[path]
     if entry.kind != "file":
-        raise MetamoriError(f"{arguments.path} was a {entry.kind} at checkpoint {arguments.index}")
+        raise MetamoriError(f"{arguments.path} was not a regular file at checkpoint {arguments.index}")
     with Reader(store, arguments.index, entry.inode) as reader:
         if arguments.json:
             content = base64.b64encode(reader.read()).decode()

@@ -116,7 +116,7 @@ def complete(store: Store) -> None:
 def tracked_path(store: Store, index: int, text: str) -> bytes:
     """The tracked path that a person means: from the current folder, else from the store's. MetamoriError."""
     names = store.state(index).names
-    for path in _meant(store, text):
+    for path in meant(store, text):
         if path in names and names[path].kind != "absent":
             return path
     raise MetamoriError(f"{text} was not there at checkpoint {index}, or the runs have not touched it")
@@ -130,7 +130,7 @@ def is_tracked(store: Store, index: int, text: str) -> bool:
         return False
 
 
-def _meant(store: Store, text: str) -> list[bytes]:
+def meant(store: Store, text: str) -> list[bytes]:
     """Where a path that a person writes may be, the likeliest first."""
     tries = []
     for base in (os.getcwdb(), store.layout.id.anchor or os.path.dirname(store.layout.root)):
@@ -146,7 +146,7 @@ def tracked_paths(store: Store, here: State, there: State, texts: Sequence[str])
     found: set[bytes] = set()
     for text in texts:
         fits = tracked_glob(store, text)
-        tops = next(([path] for path in _meant(store, text) if _below(known, path)), None) or [
+        tops = next(([path] for path in meant(store, text) if _below(known, path)), None) or [
             path for path in known if fits and fits(path)]
         if not tops:
             raise MetamoriError(f"{text} is not there now and was not there at checkpoint {there.index}, or the runs "

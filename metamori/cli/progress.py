@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from metamori import printed
 from metamori._area import lib
-from metamori.config import size_text
+from metamori.config import duration_text, size_text
 from metamori.store.io.os_io import PIECE_BYTES, REAL, Door
 from metamori.tables.record import record
 
@@ -132,7 +132,7 @@ class Counting(Door):
         text = f"{each.what}: {size_text(done)} of {size_text(each.nbytes)}"
         if done < 1 or now <= each.since:
             return f"{text} …"
-        return f"{text}, {_duration((now - each.since) * (each.nbytes - done) / done)} left …"
+        return f"{text}, {duration_text((now - each.since) * (each.nbytes - done) / done)} left …"
 
 
 @record
@@ -144,9 +144,3 @@ class _Expected:
     how: str
     before: int
     since: float
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from metamori.errors import MetamoriError, Usage
 
 if TYPE_CHECKING:
     from metamori.report.facts import Facts
+    from metamori.store.read.store import Store
 
 PICTURES = ("timeline", "heatmap", "space")
 HEATMAPS = 6
@@ -39,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     with opening.for_reading(arguments) as store:
         found = facts.gather(store)
-    text = page.render(found, _wanted(arguments, found)) if is_page else _picture(arguments, found)
+        wanted = _wanted(arguments, store, found)
+    text = page.render(found, wanted) if is_page else _picture(arguments, found, wanted)
     target = arguments.what if is_page else arguments.output
     data = {"checkpoints": len(found.checkpoints) - 1, "head": found.head, "file": target}
     if target:
@@ -51,23 +52,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _picture(arguments: argparse.Namespace, found: Facts) -> str:
+def _picture(arguments: argparse.Namespace, found: Facts, wanted: list[bytes]) -> str:
     from metamori.report import heatmap, space, timeline
 
     if arguments.what == "timeline":
         return timeline.draw(found).render()
     if arguments.what == "space":
         return space.draw(found).render()
-    return heatmap.draw(found, _wanted(arguments, found) or heatmap.busiest(found, HEATMAPS)).render()
+    return heatmap.draw(found, wanted or heatmap.busiest(found, HEATMAPS)).render()
 
 
-def _wanted(arguments: argparse.Namespace, found: Facts) -> list[bytes]:
+def _wanted(arguments: argparse.Namespace, store: Store, found: Facts) -> list[bytes]:
     """The files that --file names, as the store knows them."""
     paths = []
     for text in arguments.file:
-        tries = [os.path.normpath(os.path.join(base, os.fsencode(text)))
-                 for base in (os.getcwdb(), os.path.dirname(os.fsencode(found.store)))]
-        known = next((path for path in (*tries, *map(os.path.realpath, tries)) if path in found.touched), None)
+        known = next((path for path in opening.meant(store, text) if path in found.touched), None)
         if known is None:
             raise MetamoriError(f"{text}: no checkpoint of this store changed such a file (see metamori log, diff)")
         paths.append(known)

@@ -14,17 +14,15 @@ from typing import Any
 from metamori import indexes
 from metamori.cli import opening, output, within
 from metamori.cli import restore_texts as texts
-from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Damaged, Usage
-from metamori.printed import line_text, name_text
-from metamori.store.format.records import InheritedEntry, Intent
+from metamori.printed import name_text
+from metamori.store.format.records import InheritedEntry
 from metamori.store.read import invalidated
 from metamori.store.read.compare import compare
 from metamori.store.read.head import NO_TIME
 from metamori.store.read.holders import Holders, Losses
 from metamori.store.read.store import Store
 from metamori.store.restore import export, external_changes, partial_checkpoint, restore
-from metamori.store.restore.restore_plan import Plan
 from metamori.store.restore.resume_point import BEFORE_RESTORE
 
 
@@ -133,7 +131,7 @@ def _copy(arguments: argparse.Namespace) -> int:
         output.say(why)
     if made.outside:
         output.say(f"files from outside of {os.path.dirname(store.path)} are in {output.path_text(made.outside)}: "
-                   "others have their places")
+                   "because their names were taken")
     if lost:
         output.say(texts.lost_text(arguments.index, lost))
     if made.left_out:
@@ -175,31 +173,12 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
 
 
 def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes], losses: Losses) -> int:
-    """What the restore would do; when files were modified outside Metamori or are lost, that it would not be done."""
-    head = store.head.index
+    from metamori.cli import restore_dry_run
+
     target = arguments.index
-    lost = losses.at(target)
-    refused = external_changes.refused(changed)
-    work = Plan(target, Intent(target)) if changed or lost else restore.plan(store, target)
-    changes = list(compare(store, head, arguments.index, exact=False))
-    written = sum(op.end - op.start for op in work.intent.writes)
-    saved = sum(save.end - save.start for save in work.saves)
-    text = [f"from checkpoint {head} to {arguments.index}:", *map(line, changes)]
-    if refused:
-        text.append("refused without --force: " + texts.changed_text(refused))
-    elif changed:
-        text.append(f"{texts.modified_text(changed)}; saved as a checkpoint first")
-    if lost:
-        text.append("refused without --force: " + texts.lost_text(target, lost))
-    if not changed and not lost:
-        text.append(f"{output.size_text(written)} would be written, {output.size_text(saved)} saved first")
-    text += map(line_text, work.notes)
-    data = {"index": target, "from": head, "dry_run": True, "changes": [describe(each) for each in changes],
-            "bytes_written": written, "bytes_saved": saved,
-            "changed_outside": [output.path_fields(path) for path in changed],
-            "lost": texts.lost_fields(losses.ranges(target))}
-    output.result(arguments, data, output.table(text))
-    return 0
+    lost, changes = losses.at(target), list(compare(store, store.head.index, target, exact=False))
+    work = None if changed or lost else restore.plan(store, target)
+    return restore_dry_run.show(arguments, store, "", changes, changed, lost, losses.ranges(target), work)
 
 
 def truncate_stdio(store: Store, index: int) -> list[bytes]:
@@ -221,7 +200,7 @@ def truncate_stdio(store: Store, index: int) -> list[bytes]:
                 store.door.ftruncate(fd, entry.size)
                 done.append(entry.path)
             elif found.st_dev != entry.dev:
-                output.say(f"{output.path_text(entry.path)}: on another device by now; it was not truncated")
+                output.say(f"{output.path_text(entry.path)}: now on another device; not truncated")
         finally:
             store.door.close(fd)
     return done

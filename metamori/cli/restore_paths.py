@@ -7,9 +7,7 @@ import os
 
 from metamori.cli import opening, output
 from metamori.cli import restore_texts as texts
-from metamori.cli.diff import describe, line
 from metamori.errors import ChangedOutside, Damaged, MetamoriError
-from metamori.printed import line_text
 from metamori.store.read import invalidated
 from metamori.store.read.compare import compare
 from metamori.store.read.holders import Holders, Losses
@@ -84,24 +82,12 @@ def _move(store: Store, chosen: Chosen, said: str) -> list[str]:
 
 def _dry_run(arguments: argparse.Namespace, store: Store, chosen: Chosen, changed: list[bytes], lost: list[bytes],
              losses: Losses) -> int:
-    head, index = store.head.index, arguments.index
-    changes = [each for each in compare(store, head, index, exact=False) if each.path in set(chosen.changed)]
-    written = saved = 0
-    said = [f"from checkpoint {head}, some files to {index}:", *map(line, changes)]
-    notes: list[str] = []
-    if refused := external_changes.refused(changed):
-        said.append("refused without --force: " + texts.changed_text(refused))
-    if lost:
-        said.append("refused without --force: " + texts.lost_text(index, lost))
+    from metamori.cli import restore_dry_run
+
+    index, work, names = arguments.index, None, set(chosen.changed)
+    changes = [each for each in compare(store, store.head.index, index, exact=False) if each.path in names]
     if not changed and not lost and not chosen.is_empty:
         after, part = chosen.after()
         work = restore_plan.make_plan(store, index, part, after)
-        written, notes = sum(op.end - op.start for op in work.intent.writes), work.notes
-        saved = sum(save.end - save.start for save in work.saves)
-        said.append(f"{output.size_text(written)} would be written, {output.size_text(saved)} saved first")
-    data = {"index": index, "from": head, "dry_run": True, "changes": [describe(each) for each in changes],
-            "bytes_written": written, "bytes_saved": saved,
-            "changed_outside": [output.path_fields(path) for path in changed],
-            "lost": texts.lost_fields([each for each in losses.ranges(index) if each[0] in lost])}
-    output.result(arguments, data, output.table([*said, *map(line_text, notes)]))
-    return 0
+    ranges = [each for each in losses.ranges(index) if each[0] in lost]
+    return restore_dry_run.show(arguments, store, ", some files", changes, changed, lost, ranges, work)

@@ -50,7 +50,7 @@ def text(index: int, before: int, asked: int, chosen: Chosen) -> str:
     """What a person is told."""
     names = [output.path_text(path) for path in chosen.changed]
     if not names:
-        return f"nothing of it is different from checkpoint {asked}"
+        return f"already as at checkpoint {asked}"
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     verb = "is" if len(names) == 1 else "are"
     listed = ", ".join(names[:_NAMED_MAX])

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _when_checkpoints_come(parser)
     _how_it_resumes(parser)
     parser.add_argument("--keep-last", metavar="N",
-                        help="keep only the newest N of the run's own checkpoints; 0: all. Earlier runs' checkpoints, "
+                        help="keep only the newest N of the run's own checkpoints. Earlier runs' checkpoints, "
                              "and checkpoint 0, are dropped by metamori prune; a resumed run is a new one")
     parser.add_argument("--max-bytes", metavar="SIZE",
                         help="keep the newest of the run's own checkpoints that fit into a store of SIZE. With this "

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from metamori.cli import output
-from metamori.config import parse_duration, size_text
+from metamori.config import duration_text, parse_duration, size_text
 from metamori.errors import NoLiveRun
 from metamori.printed import line_text
 from metamori.runtime.job import folder
@@ -146,5 +146,5 @@ def _age(stamp: str | None) -> str:
     from datetime import UTC, datetime
 
     seconds = (datetime.now(UTC) - datetime.fromisoformat(stamp)).total_seconds()
-    return f", {max(0, seconds):.0f} s ago" if seconds < 7200 else f", {seconds / 3600:.0f} h ago"
+    return f", {duration_text(max(0, seconds))} ago"
 

@@ -14,6 +14,7 @@ from lab import ROOT, Lab
 
 from metamori import printed
 from metamori.cli import progress
+from metamori.config import duration_text
 
 SLOW = """
 import itertools, sys
@@ -141,4 +142,4 @@ def test_nothing_in_the_first_second(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     os.close(fd)
     assert shown == ["copying: 400 B of 900 B, 1 s left …", "copying: 600 B of 900 B, 30 s left …",
                      "copying: 700 B of 900 B, 3 min left …"]
-    assert progress._duration(7200) == "2.0 h"
+    assert duration_text(7200) == "2.0 h"

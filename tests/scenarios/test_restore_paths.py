@@ -79,7 +79,7 @@ def test_what_is_printed(lab: Lab) -> None:
     three(lab)
     said = lab.verb("restore", 2, "d/*", "f", cwd=lab.work).stdout
     assert said == "d, d/a, d/c and 1 more are as at checkpoint 2; the files are at checkpoint 4, they were at 3\n"
-    assert lab.verb("restore", 2, "f", cwd=lab.work).stdout == "nothing of it is different from checkpoint 2\n"
+    assert lab.verb("restore", 2, "f", cwd=lab.work).stdout == "already as at checkpoint 2\n"
     said = lab.verb("restore", 1, "f", "--dry-run", cwd=lab.work).stdout
     assert said == "from checkpoint 4, some files to 1:\nM f  0-2\n2 B would be written, 2 B saved first\n"
     answer = json.loads(lab.verb("restore", "--json", 1, "f", cwd=lab.work).stdout)
@@ -187,7 +187,7 @@ def test_inside_a_live_run(lab: Lab, options: list[str]) -> None:
     same(unlinked(inside(shell, lab)), unlinked(now), "undone")
     shell.do("$M restore 1 f")
     assert shell.do("cat f") == "1\n"
-    assert "nothing of it is different" in shell.do("$M restore 1 f")
+    assert "already as at checkpoint" in shell.do("$M restore 1 f")
     last = inside(shell, lab)
     shell.end()
     lab.assert_state(last, "at the end")

@@ -409,7 +409,7 @@ def _fit(area: Area, process_slot: int, fit_slot: int, fds: list[int], folder: b
         process.number, "stream" if stream else "descriptor", fds[0], stream, flags & _REGULAR_OPEN_FLAGS,
         ffi.string(f.stream_attributes), mode, filename, position, 0, 0,
         state.flags | state.skip << 32 if stream else 0, 0, f.dev, f.ino, others, ungetc, unflushed,
-        0 if state.flags & 8 else -1 if state.flags & 4 else BLOCK)
+        0 if state.flags & lib.MM_STREAM_UNBUFFERED else -1 if state.flags & lib.MM_STREAM_LINE_BUFFERED else BLOCK)
 
 
 def _followed(area: Area, slot: int) -> int:

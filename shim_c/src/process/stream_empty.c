@@ -6,8 +6,8 @@
 static void wide_empty(FILE *f)
 {
     struct mm_wide *w = (struct mm_wide *)f->_wide_data;
-    if (f->_flags & 0x100) {           /* wide streams keep what was pushed back here, the narrow fields were not swapped */
-        f->_flags &= ~0x100;
+    if (f->_flags & MM_FILE_IN_BACKUP) {           /* wide streams keep what was pushed back here, the narrow fields were not swapped */
+        f->_flags &= ~MM_FILE_IN_BACKUP;
         wchar_t *end = w->read_end, *base = w->read_base;
         w->read_end = w->save_end;
         w->read_base = w->save_base;
@@ -24,8 +24,8 @@ void mm_stream_empty(FILE *f)
 {
     if (f->_mode > 0)
         wide_empty(f);
-    if (f->_flags & 0x100) {   /* in the backup area: back to the main buffer */
-        f->_flags &= ~0x100;
+    if (f->_flags & MM_FILE_IN_BACKUP) {   /* in the backup area: back to the main buffer */
+        f->_flags &= ~MM_FILE_IN_BACKUP;
         char *end = f->_IO_read_end, *base = f->_IO_read_base;
         f->_IO_read_end = f->_IO_save_end;
         f->_IO_read_base = f->_IO_save_base;
@@ -34,6 +34,6 @@ void mm_stream_empty(FILE *f)
     }
     f->_IO_read_ptr = f->_IO_read_end = f->_IO_read_base = f->_IO_buf_base;
     f->_IO_write_ptr = f->_IO_write_end = f->_IO_write_base = f->_IO_buf_base;
-    f->_flags &= ~(0x10 | 0x20 | 0x800);
+    f->_flags &= ~(MM_FILE_EOF | MM_FILE_ERROR | MM_FILE_PUTTING);
     f->_offset = -1;
 }

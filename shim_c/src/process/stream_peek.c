@@ -8,9 +8,6 @@
 #include <string.h>
 #include <sys/uio.h>
 
-enum { EOF_SEEN = 0x10, ERR_SEEN = 0x20, IN_BACKUP = 0x100, LINE_BUF = 0x200, UNBUFFERED = 2, PUTTING = 0x800,
-       APPENDING = 0x1000 };
-
 long mm_peek(uint32_t pid, uint64_t address, void *out, size_t count)
 {
     struct iovec to = { out, count }, from = { (void *)(uintptr_t)address, count };
@@ -24,13 +21,13 @@ static int wide_peek(uint32_t pid, const FILE *f, struct mm_stream_state *out)
     struct mm_wide w;
     if (mm_peek(pid, (uint64_t)(uintptr_t)f->_wide_data, &w, sizeof w) != (long)sizeof w)
         return -EFAULT;
-    if (f->_flags & PUTTING) {
+    if (f->_flags & MM_FILE_PUTTING) {
         out->unflushed = (char *)w.write_ptr - (char *)w.write_base;
         out->unflushed_at = (uint64_t)(uintptr_t)w.write_base;
         return 0;
     }
     const wchar_t *next = w.read_ptr;
-    if (f->_flags & IN_BACKUP) {
+    if (f->_flags & MM_FILE_IN_BACKUP) {
         long n = (char *)w.read_end - (char *)w.read_ptr;
         if (n > MM_PUSHED)
             n = MM_PUSHED;
@@ -50,16 +47,17 @@ int mm_stream_peek(uint32_t pid, uint64_t stream, struct mm_stream_state *out)
     if (mm_peek(pid, stream, &f, sizeof f) != (long)sizeof f)
         return -EFAULT;
     out->fd = f._fileno;
-    out->flags = (f._flags & EOF_SEEN ? 1 : 0) | (f._flags & ERR_SEEN ? 2 : 0) | (f._flags & LINE_BUF ? 4 : 0)
-               | (f._flags & UNBUFFERED ? 8 : 0) | (f._mode > 0 ? 16 : 0);
-    if (f._flags & PUTTING && !(f._flags & APPENDING))
+    out->flags = (f._flags & MM_FILE_EOF ? MM_STREAM_EOF : 0) | (f._flags & MM_FILE_ERROR ? MM_STREAM_ERROR : 0)
+               | (f._flags & MM_FILE_LINE_BUF ? MM_STREAM_LINE_BUFFERED : 0)
+               | (f._flags & MM_FILE_UNBUFFERED ? MM_STREAM_UNBUFFERED : 0) | (f._mode > 0 ? MM_STREAM_WIDE : 0);
+    if (f._flags & MM_FILE_PUTTING && !(f._flags & MM_FILE_APPENDS))
         out->unread = f._IO_read_end - f._IO_write_base;   /* written into what was read: back there before it is put out */
     if (f._mode > 0)
         return wide_peek(pid, &f, out);
-    if (f._flags & PUTTING) {
+    if (f._flags & MM_FILE_PUTTING) {
         out->unflushed = f._IO_write_ptr - f._IO_write_base;
         out->unflushed_at = (uint64_t)(uintptr_t)f._IO_write_base;
-    } else if (f._flags & IN_BACKUP) {
+    } else if (f._flags & MM_FILE_IN_BACKUP) {
         /* reading what was pushed back: the main buffer waits in the save area, from where it stood */
         long n = f._IO_read_end - f._IO_read_ptr;
         if (n > MM_PUSHED)

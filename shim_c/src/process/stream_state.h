@@ -6,9 +6,14 @@
 /* CDEF-BEGIN */
 #define MM_PUSHED 256
 #define MM_ACTION_FDS 64
+#define MM_STREAM_EOF 1
+#define MM_STREAM_ERROR 2
+#define MM_STREAM_LINE_BUFFERED 4
+#define MM_STREAM_UNBUFFERED 8
+#define MM_STREAM_WIDE 16
 struct mm_stream_state {
     int32_t fd;
-    int32_t flags;             /* 1 end of file, 2 error, 4 line buffered, 8 unbuffered, 16 wide */
+    int32_t flags;             /* MM_STREAM_EOF … */
     int64_t unread;            /* bytes read ahead: the position is the descriptor's less these */
     int64_t unflushed;         /* bytes written but still in the stream; of a wide one: of its wchar_t */
     int32_t pushed_count;      /* bytes, the same */

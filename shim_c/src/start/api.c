@@ -41,16 +41,16 @@ static int stream_back(const struct mm_action *a)
     FILE *f = (FILE *)(uintptr_t)a->stream;
     mm_stream_empty(f);
     f->_fileno = a->fds[0];
-    f->_flags &= ~0x100c;              /* it may have been opened anew since, in another mode */
+    f->_flags &= ~(MM_FILE_NO_READS | MM_FILE_NO_WRITES | MM_FILE_APPENDS);    /* opened anew since in another mode? */
     int access = a->flags & O_ACCMODE;
-    f->_flags |= access == O_RDONLY ? 0x08 : access == O_WRONLY ? 0x04 : 0;
-    f->_flags |= a->flags & O_APPEND ? 0x1000 : 0;
-    if (!(a->state.flags & 16 ? wide_back : narrow_back)(f, &a->state))
+    f->_flags |= access == O_RDONLY ? MM_FILE_NO_WRITES : access == O_WRONLY ? MM_FILE_NO_READS : 0;
+    f->_flags |= a->flags & O_APPEND ? MM_FILE_APPENDS : 0;
+    if (!(a->state.flags & MM_STREAM_WIDE ? wide_back : narrow_back)(f, &a->state))
         return -EIO;
-    if (a->state.flags & 1)
-        f->_flags |= 0x10;
-    if (a->state.flags & 2)
-        f->_flags |= 0x20;
+    if (a->state.flags & MM_STREAM_EOF)
+        f->_flags |= MM_FILE_EOF;
+    if (a->state.flags & MM_STREAM_ERROR)
+        f->_flags |= MM_FILE_ERROR;
     return 0;
 }
 
@@ -173,7 +173,7 @@ static int flush_streams(void)
     for (int fd = 0; fd <= mm_top_fd; fd++) {
         FILE *stream = hold_stream(fd);
         if (stream) {
-            if ((stream->_flags & 0x800) && fflush_unlocked(stream) != 0)
+            if ((stream->_flags & MM_FILE_PUTTING) && fflush_unlocked(stream) != 0)
                 result = -errno;
             funlockfile(stream);
         }
