@@ -97,9 +97,7 @@ def complete(store: Store) -> None:
     if (theirs := restore.recover(store, looks=True)) is not None:
         output.say("an interrupted restore was completed")
         if theirs:
-            from metamori.cli import restore_texts
-
-            output.say(f"replaced or removed meanwhile, and left so: {restore_texts.names_text(theirs)}")
+            output.say(f"replaced or removed meanwhile, and left so: {output.paths_text(theirs)}")
     if run_area:
         try:
             said = finish_if_needed(store)

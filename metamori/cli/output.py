@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -149,6 +149,12 @@ def path_text(path: bytes) -> str:
     text = os.fsdecode(path)
     here = os.getcwd()
     return name_text(os.path.relpath(text, here) if text.startswith(here.rstrip("/") + "/") else text)
+
+
+def paths_text(paths: Sequence[bytes]) -> str:
+    """The first five of them."""
+    names = ", ".join(path_text(path) for path in paths[:5])
+    return names + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
 
 
 def time_utc(time_ns: int) -> str:

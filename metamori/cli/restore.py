@@ -136,7 +136,7 @@ def _copy(arguments: argparse.Namespace) -> int:
         output.say(texts.lost_text(arguments.index, lost))
     if made.left_out:
         output.say(f"not copied, since changed outside Metamori after checkpoint {arguments.index} and tracked later: "
-                   + texts.names_text(made.left_out))
+                   + output.paths_text(made.left_out))
     output.result(arguments, {"index": arguments.index, "to": arguments.to, "names": made.names,
                               "lost": [output.path_fields(path) for path in lost]},
                   f"copied checkpoint {arguments.index} ({made.names} name{'s' if made.names != 1 else ''}) to "
@@ -173,12 +173,10 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
 
 
 def _dry_run(arguments: argparse.Namespace, store: Store, changed: list[bytes], losses: Losses) -> int:
-    from metamori.cli import restore_dry_run
-
     target = arguments.index
     lost, changes = losses.at(target), list(compare(store, store.head.index, target, exact=False))
     work = None if changed or lost else restore.plan(store, target)
-    return restore_dry_run.show(arguments, store, "", changes, changed, lost, losses.ranges(target), work)
+    return texts.dry_run(arguments, store, "", changes, changed, lost, losses.ranges(target), work)
 
 
 def truncate_stdio(store: Store, index: int) -> list[bytes]:

@@ -82,12 +82,10 @@ def _move(store: Store, chosen: Chosen, said: str) -> list[str]:
 
 def _dry_run(arguments: argparse.Namespace, store: Store, chosen: Chosen, changed: list[bytes], lost: list[bytes],
              losses: Losses) -> int:
-    from metamori.cli import restore_dry_run
-
     index, work, names = arguments.index, None, set(chosen.changed)
     changes = [each for each in compare(store, store.head.index, index, exact=False) if each.path in names]
     if not changed and not lost and not chosen.is_empty:
         after, part = chosen.after()
         work = restore_plan.make_plan(store, index, part, after)
     ranges = [each for each in losses.ranges(index) if each[0] in lost]
-    return restore_dry_run.show(arguments, store, ", some files", changes, changed, lost, ranges, work)
+    return texts.dry_run(arguments, store, ", some files", changes, changed, lost, ranges, work)

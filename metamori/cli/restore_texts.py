@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from typing import Any
 
 from metamori.cli import output
-from metamori.printed import name_text
+from metamori.cli.diff import describe, line
+from metamori.printed import line_text, name_text
+from metamori.store.read.compare import Change
 from metamori.store.read.holders import sentence
+from metamori.store.read.store import Store
+from metamori.store.restore import external_changes
 from metamori.store.restore.chosen_paths import Chosen
+from metamori.store.restore.restore_plan import Plan
 
 _NAMED_MAX = 3
 
@@ -22,12 +28,7 @@ def changed_text(changed: list[bytes]) -> str:
 
 
 def modified_text(changed: Sequence[bytes]) -> str:
-    return f"modified outside Metamori: {names_text(changed)}"
-
-
-def names_text(paths: Sequence[bytes]) -> str:
-    names = ", ".join(output.path_text(path) for path in paths[:5])
-    return names + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+    return f"modified outside Metamori: {output.paths_text(changed)}"
 
 
 def lost_fields(ranges: list[tuple[bytes, int, int]]) -> list[dict[str, Any]]:
@@ -55,3 +56,28 @@ def text(index: int, before: int, asked: int, chosen: Chosen) -> str:
     verb = "is" if len(names) == 1 else "are"
     listed = ", ".join(names[:_NAMED_MAX])
     return f"{listed}{more} {verb} as at checkpoint {asked}; the files are at checkpoint {index}, they were at {before}"
+
+
+def dry_run(arguments: argparse.Namespace, store: Store, what: str, changes: Sequence[Change], changed: list[bytes],
+            lost: list[bytes], ranges: list[tuple[bytes, int, int]], work: Plan | None) -> int:
+    """What a restore would do, of all files or of some. changed: modified outside Metamori. lost: what cannot be
+    restored, ranges: which bytes of it. work: None where these have the restore refused, or recorded first."""
+    head, target = store.head.index, arguments.index
+    text = [f"from checkpoint {head}{what} to {target}:", *map(line, changes)]
+    if refused := external_changes.refused(changed):
+        text.append("refused without --force: " + changed_text(refused))
+    elif changed:
+        text.append(f"{modified_text(changed)}; saved as a checkpoint first")
+    if lost:
+        text.append("refused without --force: " + lost_text(target, lost))
+    written = saved = 0
+    if work:
+        written = sum(op.end - op.start for op in work.intent.writes)
+        saved = sum(save.end - save.start for save in work.saves)
+        text += [f"{output.size_text(written)} would be written, {output.size_text(saved)} saved first",
+                 *map(line_text, work.notes)]
+    data = {"index": target, "from": head, "dry_run": True, "changes": [describe(each) for each in changes],
+            "bytes_written": written, "bytes_saved": saved,
+            "changed_outside": [output.path_fields(path) for path in changed], "lost": lost_fields(ranges)}
+    output.result(arguments, data, output.table(text))
+    return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ int put(int fd)
     memset(block, 'X', sizeof block);
     return (int)pwrite(fd, block, sizeof block, 4096);
 }
+"""
+
+OTHER = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+ssize_t pwrite(int fd, const void *data, size_t count, off_t at)
+{
+    return ((ssize_t (*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite"))(fd, data, count, at);
+}
+int unlink(const char *path) { return ((int (*)(const char *))dlsym(RTLD_NEXT, "unlink"))(path); }
 """
 
 FIRST = """
@@ -79,13 +91,13 @@ def library(folder: Path, name: str, source: str, *options: str) -> None:
     subprocess.run(command, input=source.encode(), check=True)
 
 
-def overwritten(lab: Lab, *command: str) -> list[str]:
+def overwritten(lab: Lab, *command: str, run: Sequence[str] = ()) -> list[str]:
     """What a program prints that overwrites the second block of a file and removes another; both come back."""
     old = bytes(range(256)) * 64
     (lab.work / "old").write_bytes(old)
     (lab.work / "gone").write_bytes(b"gone")
     before = lab.state()
-    done = lab.run(command)
+    done = lab.run([*run, *command], native=bool(run))
     assert (done.returncode, done.stderr) == (0, b"")
     assert (lab.work / "old").read_bytes() == old[:4096] + b"X" * 4096 + old[8192:]
     lab.restore(0)
@@ -96,6 +108,13 @@ def overwritten(lab: Lab, *command: str) -> list[str]:
 @pytest.mark.parametrize("which", ["soname", "found", "none"])
 def test_what_ctypes_finds_is_followed(lab: Lab, which: str) -> None:
     assert overwritten(lab, "/usr/bin/python3", "-c", CTYPES, which) == ["4096", "0"]
+
+
+def test_what_is_found_behind_another_preloaded_library(lab: Lab) -> None:
+    """In the C library's own handle its own function is found: not that of the one before it."""
+    library(lab.work, "other.so", OTHER)
+    preloaded = ["env", f"LD_PRELOAD={lab.work / 'other.so'}", *lab.argv("run"), "--"]
+    assert overwritten(lab, "/usr/bin/python3", "-c", CTYPES, "soname", run=preloaded) == ["4096", "0"]
 
 
 def test_a_library_that_binds_to_its_own_is_followed(lab: Lab) -> None:

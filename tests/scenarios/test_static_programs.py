@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import signal
@@ -375,6 +376,14 @@ def test_a_compiled_program(
     program = programs(kind)
     steps = [f"{program}; cat log", f"mv older old; echo between >> old; {program}"]
     every_index(lab, native_lab, ["sh"], steps, options)
+
+
+def test_started_by_its_loader(lab: Lab, native_lab: Lab, programs: Callable[[str], Path]) -> None:
+    """musl's has no loader of its own, and preloads all the same."""
+    musl = programs("musl")
+    program = f"{glob.glob('/lib/ld-musl-*')[0]} {musl}"
+    steps = [f"{program}; cat log", f"mv older old; echo between >> old; {program}"]
+    every_index(lab, native_lab, ["sh"], steps, [])
 
 
 @OPTIONS

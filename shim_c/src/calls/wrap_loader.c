@@ -7,6 +7,7 @@
 #include "base/loader.h"
 
 #include <dlfcn.h>
+#include <gnu/libc-version.h>
 
 /* Addresses only: no header declares all of them. */
 #define CALL(group, type, name, parameters) extern char wrapper_##name[] __asm__(#name);
@@ -44,12 +45,19 @@ static void *looked_up(void *handle, const char *name, const char *version)
     return version ? LOADER_S(dlvsym)(handle, name, version) : LOADER_S(dlsym)(handle, name);
 }
 
-/* What our own wrapper calls; another library's function of that name stays what it is. */
+/* Of another library's function, the address is in another object. */
+static int is_in_c_library(const void *function)
+{
+    Dl_info here, libc;
+    return dladdr(function, &here) && dladdr((void *)gnu_get_libc_version, &libc) && here.dli_fbase == libc.dli_fbase;
+}
+
+/* The C library's function, or the one that our own wrapper calls; another library's of that name stays what it is. */
 static __attribute__((noinline)) void *in_object(void *handle, const char *name, const char *version)
 {
     void *found = looked_up(handle, name, version), *wrapper = found ? wrapper_of(name) : NULL;
-    if (!wrapper)
-        return found;
+    if (!wrapper || is_in_c_library(found))
+        return wrapper ? wrapper : found;
     void *next = looked_up(RTLD_NEXT, name, version);
     if (!next)
         dlerror();                     /* the program's own look-up was none that failed */

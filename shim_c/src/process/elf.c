@@ -104,15 +104,15 @@ static int defines(const struct defined *d, const char *name)
     return 0;
 }
 
-/* Has the program a sanitizer's runtime that takes memory and threads for its own?  gcc's is the first library that it
- * needs, and ends the program where another comes before it; clang's is linked into it, and does not bear ours. */
-static int sanitized(int fd, const Elf64_Ehdr *head)
+/* The beginning of the first library's name that a program needs, "" without one, and its own symbols: words is 0 without
+ * any. */
+static void look_up_names(int fd, const Elf64_Ehdr *head, char *first_needed, size_t room, struct defined *own)
 {
     Elf64_Phdr entry[16];
     Elf64_Dyn dynamic[64];
-    char name[16] = "";
-    uint64_t needed = 0, strings = 0, hash = 0, first = 0, table = 0;
+    uint64_t needed = 0, strings = 0, hash = 0, first = 0;
     long count = sys_pread(fd, (char *)entry, sizeof entry, head->e_phoff) / (long)sizeof *entry, n = 0;
+    *own = (struct defined){ .fd = fd };
     for (long i = 0; i < count && i < head->e_phnum && head->e_phentsize == sizeof *entry; i++)
         if (entry[i].p_type == PT_DYNAMIC)
             n = sys_pread(fd, (char *)dynamic, sizeof dynamic, entry[i].p_offset) / (long)sizeof *dynamic;
@@ -129,14 +129,33 @@ static int sanitized(int fd, const Elf64_Ehdr *head)
         if (load->p_type == PT_LOAD && strings && strings - load->p_vaddr < load->p_filesz && needed)
             first = strings - load->p_vaddr + load->p_offset + needed;
         if (load->p_type == PT_LOAD && hash && hash - load->p_vaddr < load->p_filesz)
-            table = hash - load->p_vaddr + load->p_offset;
+            own->table = (off_t)(hash - load->p_vaddr + load->p_offset);
     }
-    if (first && sys_pread(fd, name, sizeof name - 1, (off_t)first) > 0 && (strncmp(name, "libasan.so", 10) == 0
-        || strncmp(name, "libtsan.so", 10) == 0 || strncmp(name, "libhwasan.so", 12) == 0))
+    long length = first ? sys_pread(fd, first_needed, room - 1, (off_t)first) : 0;
+    first_needed[length > 0 ? length : 0] = 0;
+    if (!own->table || sys_pread(fd, (char *)&own->buckets, 16, own->table) != 16 || !own->buckets)
+        own->words = 0;
+}
+
+/* Has the program a sanitizer's runtime that takes memory and threads for its own?  gcc's is the first library that it
+ * needs, and ends the program where another comes before it; clang's is linked into it, and does not bear ours. */
+static int sanitized(int fd, const Elf64_Ehdr *head)
+{
+    char name[16];
+    struct defined d;
+    look_up_names(fd, head, name, sizeof name, &d);
+    if (strncmp(name, "libasan.so", 10) == 0 || strncmp(name, "libtsan.so", 10) == 0 || strncmp(name, "libhwasan.so", 12) == 0)
         return 1;
-    struct defined d = { .fd = fd, .table = (off_t)table };
-    return table && sys_pread(fd, (char *)&d.buckets, 16, d.table) == 16 && d.words && d.buckets
-        && (defines(&d, "__asan_init") || defines(&d, "__tsan_init") || defines(&d, "__hwasan_init"));
+    return d.words && (defines(&d, "__asan_init") || defines(&d, "__tsan_init") || defines(&d, "__hwasan_init"));
+}
+
+/* A C library that is its own loader, started as a program, preloads like any loader: musl's. */
+static int is_c_library(int fd, const Elf64_Ehdr *head)
+{
+    char name[16];
+    struct defined d;
+    look_up_names(fd, head, name, sizeof name, &d);
+    return d.words && defines(&d, "__libc_start_main");
 }
 
 /* The dynamic loader, started as a program: it preloads for the program that it is given as it does for any. */
@@ -157,12 +176,16 @@ static const char *why_not_elf(int fd, const char *head, const struct stat *st, 
     const char *why = privileges(st, fd);
     found->shows_calls = !why;
     loader(fd, e, found->loader, sizeof found->loader);
+    if (!*found->loader && is_loader(st)) {
+        found->refuses = 0;
+        return NULL;
+    }
+    if (*found->loader ? strstr(found->loader, "ld-musl") || strstr(found->loader, "linker64") : is_c_library(fd, e))
+        return "its C library is not the GNU one";
     if (!*found->loader) {
         found->refuses = 0;
-        return is_loader(st) ? NULL : "it is static: there is no dynamic loader to preload anything";
+        return "it is static: there is no dynamic loader to preload anything";
     }
-    if (strstr(found->loader, "ld-musl") || strstr(found->loader, "linker64"))
-        return "its C library is not the GNU one";
     if (sanitized(fd, e))
         return "it is built with AddressSanitizer or ThreadSanitizer, which do not work beside this library";
     found->refuses = 0;
