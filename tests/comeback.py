@@ -12,8 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -286,6 +286,19 @@ def comes_back(case: Memory, every: str = "200ms") -> None:
     case.everywhere(found, most=2)
     case.goes_on(case.branch(found[0], every)[-1])
     case.goes_on(found[-1])
+
+
+@contextmanager
+def running(run: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    try:
+        yield run
+    finally:
+        if run.poll() is None:             # its program, too: it would wait for ever for what nobody makes any more
+            victims = descendants(run.pid)
+            run.kill()
+            for pid in victims:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 class Printing(Memory):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
-import subprocess
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from comeback import PROGRAMS, Memory, descendants
+from comeback import PROGRAMS, Memory, running
 from lab import wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -22,19 +19,6 @@ def server(folder: Path) -> Memory:
     case = Memory(folder, ["/usr/bin/python3", PROGRAMS / "server.py"], setup={"go": b""})
     (case.work / "go").unlink()
     return case
-
-
-@contextmanager
-def running(run: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    try:
-        yield run
-    finally:
-        if run.poll() is None:             # its program, too: it would wait for ever for what nobody makes any more
-            victims = descendants(run.pid)
-            run.kill()
-            for pid in victims:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
 
 
 def ports(case: Memory) -> dict[str, int]:

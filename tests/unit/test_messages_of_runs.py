@@ -375,7 +375,8 @@ def test_a_program_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> N
     if not pid:
         signal.pause()
         os._exit(1)
-    for module, name in (("process_restart", "check"), ("end_run", "finish"), ("end_run", "close")):
+    for module, name in (("process_restart", "check"), ("process_restart", "check_free"), ("end_run", "finish"),
+                         ("end_run", "close")):
         monkeypatch.setattr(f"metamori.runtime.lifecycle.{module}.{name}", lambda *_, **__: None)
     monkeypatch.setattr(sockets, "reset_at_end", lambda pid: None)
     monkeypatch.setattr(run_controller, "start_again", fails)

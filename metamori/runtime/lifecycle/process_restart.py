@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from metamori._area import lib
 from metamori.errors import Damaged, MetamoriError
 from metamori.runtime.area import launch_record
+from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle import queue_restart, segment_restart, socket_restart, sysv_restart, tree_restart
 from metamori.runtime.lifecycle.descriptor_restart import GONE, in_place
@@ -73,26 +74,27 @@ def _refuses_image(found: image.Image) -> str:
     return ""
 
 
-def check_free(store: Store, index: int) -> None:
-    """Nobody has what the programs had. HeldElsewhere, InUse, KeyTaken, NameTaken. Not while they are alive: one that
-    was killed may take a moment."""
+def check_free(store: Store, index: int, area: Area | None = None) -> None:
+    """Nobody has what the programs had; whoever was killed may take a moment. area: of a run that is alive and goes
+    back: what it has itself does not count. HeldElsewhere, InUse, KeyTaken, NameTaken, QueueTaken."""
     deadline = time.monotonic() + _ENDS_S
     while True:
         try:
-            return _check_free(store.meta(index))
+            return _check_free(store.meta(index), area)
         except MetamoriError:
             if time.monotonic() >= deadline:
                 raise
         time.sleep(0.05)
 
 
-def _check_free(meta: Meta) -> None:
+def _check_free(meta: Meta, area: Area | None) -> None:
+    own = (os.getpid(), *area.pids()) if area else ()
     for entry in meta.memory:
-        file_locks.check(entry.descriptors)
-    socket_restart.check(tree_restart.descriptions(meta))
-    segment_restart.check(meta.segments)
-    sysv_restart.check(meta.segments)
-    queue_restart.check(meta.segments)
+        file_locks.check(entry.descriptors, own)
+    socket_restart.check(tree_restart.descriptions(meta), own)
+    segment_restart.check(meta.segments, own)
+    sysv_restart.check(meta.segments, area)
+    queue_restart.check(meta.segments, own, area)
 
 
 def _changed_files(store: Store, index: int, entry: MemoryEntry) -> list[MappedEntry]:

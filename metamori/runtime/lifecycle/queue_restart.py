@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from metamori._area import lib
 from metamori.errors import MetamoriError
@@ -20,6 +20,8 @@ _OPEN = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
 class QueueTaken(MetamoriError):
     """Somebody else has the name of a queue that the programs had."""
 
+    errno = errno.EBUSY
+
     def __init__(self, name: bytes) -> None:
         super().__init__(f"{queues.title(name)} is there and in use, or is not the program's own")
 
@@ -34,15 +36,17 @@ def _words(segment: SegmentEntry) -> tuple[int, int, bytes]:
     return int(most), int(size), name
 
 
-def check(segments: Iterable[SegmentEntry]) -> None:
-    """QueueTaken, while nothing has been touched. What the killed programs left behind is replaced."""
+def check(segments: Iterable[SegmentEntry], own: Collection[int] = (), area: Area | None = None) -> None:
+    """QueueTaken, while nothing has been touched. What the killed programs left behind is replaced. own, area:
+    processes that are alive and go back, and their run."""
+    inodes = queues.noted_inodes(area) if area else set()
     for each in of(segments):
         *_, name = _words(each)
-        if name and _is_another(each, name):
+        if name and _is_another(each, name, inodes, own):
             raise QueueTaken(name)
 
 
-def _is_another(segment: SegmentEntry, name: bytes) -> bool:
+def _is_another(segment: SegmentEntry, name: bytes, inodes: Collection[int], own: Collection[int]) -> bool:
     """What an earlier restart made is alike, and nobody has it open."""
     fd = int(lib.mm_queue_open(name[1:], _OPEN, 0, 0, 0))
     if fd < 0:
@@ -51,9 +55,9 @@ def _is_another(segment: SegmentEntry, name: bytes) -> bool:
         st, settings = os.fstat(fd), queues.attributes(fd)[:2]
     finally:
         os.close(fd)
-    if st.st_ino == segment.inode:
+    if st.st_ino == segment.inode or st.st_ino in inodes:
         return False
-    return st.st_uid != os.geteuid() or settings != _words(segment)[:2] or any(queues.holders(name, ()))
+    return st.st_uid != os.geteuid() or settings != _words(segment)[:2] or any(queues.holders(name, own))
 
 
 def made(area: Area, segments: Iterable[SegmentEntry], base: int) -> dict[tuple[int, int], int]:

@@ -292,6 +292,7 @@ class Live:
         if not index or not store.meta(index).memory:
             raise NotThere(f"checkpoint {index} does not hold the program's memory")
         process_restart.check(store, index)
+        process_restart.check_free(store, index, session.area)
         session.stays = {index}
         self._end_all(returns=True)
         end_run.finish(session, f"rolled back to {index}", killed=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterable
-from itertools import repeat
+from collections.abc import Collection, Iterable
 
 from metamori.errors import MetamoriError
 from metamori.runtime.lifecycle.descriptor_restart import up
@@ -21,33 +20,36 @@ _OWNER = 0o600                             # who opens it again
 class NameTaken(MetamoriError):
     """Another one has the name of shared memory that the programs had."""
 
+    errno = errno.EBUSY
+
     def __init__(self, path: bytes) -> None:
         super().__init__(f"{os.fsdecode(path)} is there, where the program had shared memory; it is not its own")
 
 
-def check(segments: Iterable[SegmentEntry]) -> None:
-    """NameTaken, while nothing has been touched. What the killed programs left behind is replaced."""
+def check(segments: Iterable[SegmentEntry], own: Collection[int] = ()) -> None:
+    """NameTaken, while nothing has been touched. What the killed programs left behind is replaced. own: processes that
+    are alive and go back."""
     for each in segments:
-        if each.kind == POSIX and each.path and _is_another(each):
+        if each.kind == POSIX and each.path and _is_another(each, own):
             raise NameTaken(each.path)
 
 
-def _is_another(segment: SegmentEntry) -> bool:
-    """What an earlier restart made has a number of its own: it is as large, and nobody has it."""
+def _is_another(segment: SegmentEntry, own: Collection[int]) -> bool:
+    """What an earlier restart made has a number of its own: it is as large, and nobody has it. What those who go back
+    have made since may be of any size."""
     try:
         st = os.lstat(segment.path)
     except FileNotFoundError:
         return False
     if st.st_ino == segment.inode:
         return False
-    return (st.st_uid, st.st_size) != (os.geteuid(), segment.size) or any(map(_has, _processes(), repeat(segment.path)))
+    if st.st_uid != os.geteuid() or (st.st_size != segment.size and not own):
+        return True
+    others = {*map(int, filter(str.isdigit, os.listdir("/proc")))}.difference(own)
+    return any(_has(each, segment.path) for each in others)
 
 
-def _processes() -> list[str]:
-    return [each for each in os.listdir("/proc") if each.isdigit()]
-
-
-def _has(process: str, path: bytes) -> bool:
+def _has(process: int, path: bytes) -> bool:
     try:
         with open(f"/proc/{process}/maps", "rb") as file:
             if path in file.read():

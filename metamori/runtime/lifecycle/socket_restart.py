@@ -8,24 +8,30 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack, closing, suppress
+from functools import cached_property
 from typing import Any
 
 from metamori._area import lib
 from metamori.errors import MetamoriError
 from metamori.runtime.lifecycle import tcp_restart
 from metamori.runtime.lifecycle.descriptor_restart import Place, go_to, place_of, up
-from metamori.runtime.memory.socket_names import address_text, path_of
+from metamori.runtime.memory import unix_sockets
+from metamori.runtime.memory.socket_connections import taken
+from metamori.runtime.memory.socket_names import address_text, name_of, path_of
 from metamori.store.format.records import DescriptorEntry
 
 _SOCKET = socket.SOL_SOCKET
 _SHUT = {1: socket.SHUT_RD, 2: socket.SHUT_WR, 3: socket.SHUT_RDWR}
+_UNIX = -socket.AF_UNIX                    # no kind of socket
 _HALVED = {(_SOCKET, socket.SO_SNDBUF), (_SOCKET, socket.SO_RCVBUF)}   # the kernel doubles what it is given
 
 
 class InUse(MetamoriError):
     """Somebody else has the address that the program had."""
+
+    errno = errno.EBUSY
 
     def __init__(self, entry: DescriptorEntry, name: str = "address") -> None:
         where = address_text(_address(_fields(entry), name))
@@ -44,24 +50,70 @@ def _address(fields: dict[str, list[str]], name: str = "address") -> bytes:
     return bytes.fromhex(fields.get(name, [""])[0])
 
 
-def check(entries: Iterable[tuple[DescriptorEntry, bytes]]) -> None:
-    """InUse, while nothing has been touched. With the folder that its process was in."""
+class _Sockets:
+    """Of processes that are alive and go back: what these have is free by then."""
+
+    def __init__(self, pids: Collection[int]) -> None:
+        self._pids = pids
+
+    @cached_property
+    def _found(self) -> set[tuple[int, int | bytes]]:
+        """Kinds and ports of both ends; of unix sockets names, and numbers of their files."""
+        found: set[tuple[int, int | bytes]] = set()
+        for pid in self._pids:
+            with suppress(OSError):        # it ends
+                for fd in map(int, os.listdir(f"/proc/{pid}/fd")):
+                    with suppress(OSError):
+                        link = os.readlink(f"/proc/{pid}/fd/{fd}")
+                        if link.startswith("socket:"):
+                            found |= self._of(pid, fd, int(link[8:-1]))
+        return found
+
+    def _of(self, pid: int, fd: int, inode: int) -> set[tuple[int, int | bytes]]:
+        with closing(taken(pid, fd)) as this:
+            found = {_place(this, name) for name in (name_of(this), name_of(this, of_peer=True)) if name}
+            if this.family == socket.AF_UNIX:
+                found.add((_UNIX, unix_sockets.number(unix_sockets.attributes(inode), 1)))
+            return found
+
+    def have(self, this: socket.socket, address: bytes) -> bool:
+        return _place(this, address) in self._found
+
+    def have_name(self, path: bytes) -> bool:
+        """Or it is no socket any more: the program's own files go back."""
+        with suppress(OSError):
+            st = os.lstat(path)
+            return not stat.S_ISSOCK(st.st_mode) or (_UNIX, st.st_ino & 0xffffffff) in self._found
+        return False
+
+
+def _place(this: socket.socket, name: bytes) -> tuple[int, int | bytes]:
+    return (_UNIX, name) if this.family == socket.AF_UNIX else (this.type, int.from_bytes(name[2:4], "big"))
+
+
+def check(entries: Iterable[tuple[DescriptorEntry, bytes]], own: Collection[int] = ()) -> None:
+    """InUse, while nothing has been touched. With the folder that its process was in. own: processes that are alive
+    and go back."""
+    ours = _Sockets(own)
     with ExitStack() as held:
         for entry, cwd in entries:
             if entry.kind != "socket":
                 continue
             fields = _fields(entry)
             address = _address(fields)
-            path = path_of(address)
-            if path and _taken(os.path.join(cwd, path), fields):
-                raise InUse(entry)
-            accepted = path_of(_address(fields, "name"))
-            if accepted and _taken(os.path.join(cwd, accepted), fields):
-                raise InUse(entry, "name")     # it is taken for a moment, also where nobody listens any more
-            if address and not path and fields["state"][0] not in ("tcp", "asks"):
+            for name in ("address", "name"):   # the second is taken for a moment, also where nobody listens any more
+                path = path_of(_address(fields, name))
+                place = os.path.join(cwd, path)
+                if path and not (own and ours.have_name(place)) and _taken(place, fields):
+                    raise InUse(entry, name)
+            if address and not path_of(address) and fields["state"][0] not in ("tcp", "asks"):
                 this = held.enter_context(closing(_new(fields)))
                 _options(this, fields)
-                _bind(this, entry, address)
+                try:
+                    _bind(this, entry, address)
+                except InUse:
+                    if not (own and ours.have(this, address)):
+                        raise
 
 
 def sent_to(entry: DescriptorEntry) -> set[Place]:

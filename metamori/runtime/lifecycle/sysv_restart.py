@@ -19,6 +19,8 @@ _CREATE, _ALONE = 0o1000, 0o2000           # IPC_CREAT, IPC_EXCL
 class KeyTaken(MetamoriError):
     """Somebody else has the key of what the programs had."""
 
+    errno = errno.EBUSY
+
     def __init__(self, segment: SegmentEntry) -> None:
         key, number = _names(segment)
         super().__init__(f"{sysv.title(segment.kind, key, number)} is there and in use, or is not the program's own")
@@ -34,10 +36,12 @@ def _names(segment: SegmentEntry) -> tuple[int, int]:
     return key, number
 
 
-def check(segments: Iterable[SegmentEntry]) -> None:
-    """KeyTaken, while nothing has been touched. What the killed programs left behind is replaced."""
+def check(segments: Iterable[SegmentEntry], area: Area | None = None) -> None:
+    """KeyTaken, while nothing has been touched. What the killed programs left behind is replaced. area: of a run that
+    is alive and goes back."""
+    own = {(each.kind, each.real) for each in area.head.tree.sysv if each.taken} if area else set()
     for each in of(segments):
-        if _is_another(each):
+        if (each.kind, _left_behind(each)) not in own and _is_another(each):
             raise KeyTaken(each)
 
 

@@ -12,7 +12,8 @@ import errno
 import fcntl
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from metamori.errors import MetamoriError
@@ -21,13 +22,27 @@ from metamori.store.format.records import DescriptorEntry
 
 _OFD_SETLK = 37
 _HELD = (errno.EAGAIN, errno.EACCES)
+_KINDS = ("FLOCK", "OFDLCK", "POSIX")      # not leases, nor who waits for one
 
 
 class Lock(NamedTuple):
-    kind: str       # FLOCK, OFDLCK or POSIX, as /proc says it
+    kind: str       # of _KINDS, as /proc says it
     exclusive: bool
     start: int
     length: int     # 0: to the end, wherever that comes to be
+
+    @classmethod
+    def parse(cls, line: str) -> Lock:
+        """1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF"""
+        words = line.split()
+        first, last = words[-2:]
+        return cls(words[1], words[3] == "WRITE", int(first), 0 if last == "EOF" else int(last) - int(first) + 1)
+
+    def conflicts(self, other: Lock) -> bool:
+        if (self.kind == "FLOCK") != (other.kind == "FLOCK") or not (self.exclusive or other.exclusive):
+            return False
+        first, second = sorted((self, other), key=lambda each: each.start)
+        return not first.length or first.start + first.length > second.start
 
     @property
     def type(self) -> int:
@@ -37,6 +52,8 @@ class Lock(NamedTuple):
 class HeldElsewhere(MetamoriError):
     """Another process has a lock that the program had."""
 
+    errno = errno.EBUSY
+
     def __init__(self, path: bytes) -> None:
         super().__init__(f"another process has locked {os.fsdecode(path)}, which the program had locked")
 
@@ -45,14 +62,7 @@ def of(entry: DescriptorEntry) -> list[Lock]:
     """The locks that came by a descriptor; those of dup'ed ones stand at the first of them."""
     if entry.kind not in ("followed", "file") or entry.same_as >= 0:
         return []
-    found = []
-    for line in proc_inspect.numbers(entry.data, "lock"):
-        # 1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF
-        words = line.split()
-        first, last = words[-2], words[-1]
-        length = 0 if last == "EOF" else int(last) - int(first) + 1
-        found.append(Lock(words[1], words[3] == "WRITE", int(first), length))
-    return found
+    return [Lock.parse(line) for line in proc_inspect.numbers(entry.data, "lock")]
 
 
 def take(fd: int, lock: Lock) -> None:
@@ -64,11 +74,17 @@ def take(fd: int, lock: Lock) -> None:
         fcntl.fcntl(fd, _OFD_SETLK if lock.kind == "OFDLCK" else fcntl.F_SETLK, asked)
 
 
-def check(entries: Iterable[DescriptorEntry]) -> None:
-    """HeldElsewhere, while nothing has been touched: looked for in the files as they are now."""
+def check(entries: Iterable[DescriptorEntry], own: Collection[int] = ()) -> None:
+    """HeldElsewhere, while nothing has been touched: looked for in the files as they are now. own: processes that are
+    alive and go back; then none is taken, for one of them may want it just now."""
     for entry in entries:
         found = of(entry)
         if not found:
+            continue
+        if own:
+            others = [Lock.parse(line) for line in _of_others(entry.path, own)]
+            if any(lock.conflicts(other) for lock in found for other in others):
+                raise HeldElsewhere(entry.path)
             continue
         try:
             fd = os.open(entry.path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -82,6 +98,27 @@ def check(entries: Iterable[DescriptorEntry]) -> None:
                 raise HeldElsewhere(entry.path) from None
         finally:
             os.close(fd)
+
+
+def _of_others(path: bytes, own: Collection[int]) -> list[str]:
+    """The kernel's lines of the locks on a file that these processes have not."""
+    try:
+        st = os.stat(path)
+        with open("/proc/locks", encoding="ascii") as file:
+            place = f" {os.major(st.st_dev):02x}:{os.minor(st.st_dev):02x}:{st.st_ino} "
+            lines = [line for line in file if place in line and line.split()[1] in _KINDS]
+    except OSError:
+        return []                          # gone
+    ours = {line.split(":", 1)[1].strip() for line in _lines_of(own)} if lines else set()
+    return [line for line in lines if line.split(":", 1)[1].strip() not in ours]
+
+
+def _lines_of(pids: Iterable[int]) -> Iterator[str]:
+    for pid in pids:
+        with suppress(OSError):            # it ends
+            for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+                with suppress(OSError), open(f"/proc/{pid}/fdinfo/{fd}", "rb") as file:
+                    yield from proc_inspect.numbers(file.read(), "lock")
 
 
 def packed(entries: Iterable[DescriptorEntry]) -> bytes:

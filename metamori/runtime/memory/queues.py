@@ -78,6 +78,11 @@ def _noted(area: Area) -> list[tuple[int, mm_queue]]:
     return [(place, each) for place, each in found if each.state & 3 == 2]
 
 
+def noted_inodes(area: Area) -> set[int]:
+    """Of those that the run opened by name."""
+    return {each.inode for _, each in _noted(area)}
+
+
 def with_notices(area: Area, opens: Iterable[Open], images: Iterable[Image]) -> None:
     """Entries of processes that are told of a message say how. opens: queues. Refused."""
     told: dict[tuple[int, int], tuple[int, bytes]] = {}
