@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import Area
-from metamori.runtime.memory import proc_inspect, sysv
+from metamori.runtime.memory import apart, proc_inspect, sysv
 from metamori.runtime.memory.open_files import QUEUE, Open
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 from metamori.store.format.records import DescriptorEntry, SegmentEntry
@@ -177,10 +177,18 @@ def _messages(fd: int, size: int, count: int, called: bytes, pids: Collection[in
         raise NotBegun(f"{title(called)} holds messages, and a process waits to be told of the first (mq_notify)")
     if other := next(holders(called, {os.getpid(), *pids}), 0):
         raise Refused(f"{title(called)} is open in another process, {proc_inspect.name_of(other)} ({other})")
+    data, at = apart.done(lambda: _copied(fd, size, count)), 0
+    while at < len(data):
+        length, priority = _HEAD.unpack_from(data, at)
+        at += _HEAD.size + length
+        yield priority, data[at - length:at]
+
+
+def _copied(fd: int, size: int, count: int) -> bytes:
+    """Each after its length and priority."""
     length = (count + 1) * (size + _HEAD.size)
     room = ffi.new("char[]", length)
     at, data = 0, ffi.buffer(room)
     for _ in range(must(lib.mm_queue_copy(fd, room, length, size))):
-        length, priority = _HEAD.unpack_from(data, at)
-        at += _HEAD.size + length
-        yield priority, bytes(data[at - length:at])
+        at += _HEAD.size + _HEAD.unpack_from(data, at)[0]
+    return bytes(data[:at])

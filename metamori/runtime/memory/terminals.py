@@ -15,7 +15,7 @@ import struct
 import termios
 from contextlib import contextmanager
 
-from metamori.runtime.memory import proc_inspect
+from metamori.runtime.memory import apart, proc_inspect
 from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 
 TYPE_CHECKING = False
@@ -88,15 +88,19 @@ def _typed(master: int, settings: bytes) -> bytes:
     """Copied: when there is something, it is taken and typed again."""
     slave = fcntl.ioctl(master, PEER, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        _arrived(slave)
-        fcntl.ioctl(slave, termios.TCSETS, _as_bytes(settings))
-        found = b""
-        while (count := struct.unpack("i", fcntl.ioctl(slave, termios.FIONREAD, bytes(4)))[0]):
-            found += os.read(slave, count)
-        type_again(master, slave, found, settings)
-        return found
+        return apart.done(lambda: _copied(master, slave, settings))
     finally:
         os.close(slave)
+
+
+def _copied(master: int, slave: int, settings: bytes) -> bytes:
+    _arrived(slave)
+    fcntl.ioctl(slave, termios.TCSETS, _as_bytes(settings))
+    found = b""
+    while (count := struct.unpack("i", fcntl.ioctl(slave, termios.FIONREAD, bytes(4)))[0]):
+        found += os.read(slave, count)
+    type_again(master, slave, found, settings)
+    return found
 
 
 def type_again(master: int, slave: int, data: bytes, settings: bytes) -> None:
