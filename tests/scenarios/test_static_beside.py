@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lab import Lab
+from lab import Lab, wait_until
 from stops import Stops
 from test_errors import as_nobody
 from test_static_kills import READY, goes_on
@@ -45,6 +45,27 @@ int main(int argc, char **argv, char **envp)
 }
 """
 
+BESIDE_EXEC = """
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+static char block[1 << 20];
+static void *writes(void *file)
+{
+    int fd = open(file, O_WRONLY | O_CREAT, 0600);
+    for (;;)
+        pwrite(fd, block, sizeof block, 0);
+}
+int main(int argc, char **argv)
+{
+    const char *names[] = { "a", "b", "c", "d" };
+    pthread_t thread;
+    for (int i = 0; i < 4; i++)
+        pthread_create(&thread, NULL, writes, (void *)names[i]);
+    usleep(200000);
+    execl(argv[argc - 1], "sh", "-c", "touch ready; until [ -e go ]; do sleep 0.1; done", NULL);
+}
+"""
 pytestmark = pytest.mark.skipif(not is_static(BUSYBOX), reason="no static busybox")
 
 
@@ -54,6 +75,18 @@ def test_a_tracked_program_below_a_static_one_becomes_static(lab: Lab, native_la
     steps = [f"bash -c '{BUSYBOX} echo more >> log; :'; cat log",
              f"bash -c 'exec 3<> old; echo X >&3; {BUSYBOX} echo Y >&3; :'; head -c 8 old"]
     every_index(lab, native_lab, [BUSYBOX, "sh"], steps, options)
+
+
+def test_threads_that_an_exec_ended_in_calls(lab: Lab) -> None:
+    """Nobody waits for their calls: a checkpoint is taken while the static program runs."""
+    prepare(lab)
+    program = built(lab.folder, BESIDE_EXEC, ["-pthread"])
+    with subprocess.Popen([*lab.argv("run"), "--", program, BUSYBOX], cwd=lab.work, env=lab.env) as run:
+        wait_until(lambda: (lab.work / "ready").exists(), "the static program runs")
+        done = lab.run(lab.argv("checkpoint"), native=True)
+        (lab.work / "go").touch()
+        assert done.returncode == 0, done.stderr
+        assert run.wait(60) == 0
 
 
 def test_a_file_that_comes_while_it_is_looked_for(lab: Lab) -> None:

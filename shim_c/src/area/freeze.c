@@ -1,7 +1,8 @@
 /* freeze.c - an instant at which no call on a tracked file is under way, in any process of the run.
  *
  * Calls count themselves in their process's slot and look for the freeze word (enter, area.h); whoever freezes sets the word
- * first and then waits for the counts.  A process that was killed in a call is not waited for.
+ * first and then waits for the counts.  A process that was killed in a call is not waited for, nor are threads that an exec has
+ * ended in theirs: the program that comes may have no library to say so.
  */
 #define _GNU_SOURCE
 #include "area/area_internal.h"
@@ -15,9 +16,12 @@ int mm_freeze(struct mm_area *a, int timeout_ms)
     long waited_us = 0;
     for (uint32_t i = 1; i < h->process_high; i++) {
         struct mm_process *p = mm_proc(a, i);
+        int looked = 0;
         for (long step = 20; p->pid && __atomic_load_n(&p->calls, __ATOMIC_SEQ_CST); waited_us += step) {
             if (waited_us > 5000 && !mm_process_alive(a, i))
                 break;
+            if (waited_us > 5000 && !looked++ && mm_owner_gone(p->pid, h))
+                __atomic_store_n(&p->calls, 0, __ATOMIC_SEQ_CST);
             if (waited_us > timeout_ms * 1000L) {
                 mm_thaw(a);
                 return -EAGAIN;
