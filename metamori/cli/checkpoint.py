@@ -7,7 +7,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from metamori.errors import MetamoriError, NoLiveRun, sentence
+from metamori.errors import MetamoriError, NoLiveRun, Usage, sentence
 
 if TYPE_CHECKING:
     from metamori.runtime.area.run_area import Area
@@ -17,21 +17,28 @@ _STOPS = 50                            # tries to have all of them, where new on
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-m", "--message", default="", metavar="TEXT", help="a message that log shows")
+    parser.add_argument("-m", "--message", default="", metavar="TEXT",
+                        help="a message that log shows, up to 4095 bytes")
     parser.add_argument("--stop", action="store_true",
                         help="stop the threads of programs without the library (static ones) for that moment, so that "
-                             "what they write is of one instant too. Calls like epoll_wait may return EINTR there")
+                             "what they write is of one instant too. Calls like epoll_wait may return EINTR there. "
+                             "Not in a job")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from metamori._area import lib
     from metamori.cli import output
     from metamori.runtime.job import folder
 
+    if len(_bytes(arguments.message)) >= lib.MM_MESSAGE:
+        raise Usage(f"a message has up to {lib.MM_MESSAGE - 1} bytes")
     folder.require_store(arguments.store)
     above = folder.job_of(os.path.abspath(arguments.store))
     if folder.is_live(above):
         from metamori.runtime.job import member
 
+        if arguments.stop:
+            raise Usage("--stop is not possible in a job: its runs take the checkpoint")
         index = member.ask(above, arguments.message)
         output.result(arguments, {"index": index}, str(index))
         return 0
@@ -74,6 +81,10 @@ def take(path: str, message: str, stop: bool = False) -> int:
         store.close()
 
 
+def _bytes(message: str) -> bytes:
+    return message.encode(errors="surrogateescape")
+
+
 def _with_stopped(session: Session, message: str) -> int:
     """NotAtRest. One command at a time: a thread has one tracer."""
     import fcntl
@@ -102,7 +113,7 @@ def _asked(area: Area, message: str) -> int:
     """`metamori run` takes it: the program's memory is its child's."""
     from metamori._area import ffi, lib
 
-    index = lib.mm_request(area.pointer, lib.MM_CALL_CHECKPOINT, 0, message.encode(errors="replace"))
+    index = lib.mm_request(area.pointer, lib.MM_CALL_CHECKPOINT, 0, _bytes(message))
     if index == -errno.ESRCH:              # it ended instead
         raise NoLiveRun(f"no run is alive in {os.path.dirname(area.path)}; the last one is just ending")
     if index < 0:

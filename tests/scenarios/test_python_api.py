@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from lab import ROOT, Lab
 
 import metamori
+from metamori.cli import output
 from metamori.errors import NoStore, NoSuchCheckpoint
 
 WRITES = f"""
@@ -99,6 +101,36 @@ def test_trials(lab: Lab) -> None:
     assert (done.returncode, done.stdout) == (0, b"before\nkept\nafter\n"), done.stderr
     native = lab.run([sys.executable, "p.py"], native=True)
     assert native.returncode == 1 and b"does not run under metamori" in native.stderr
+
+
+MESSAGE = """
+import ctypes, metamori
+assert metamori.checkpoint("a" * 4095) == 1
+here = ctypes.CDLL(None, use_errno=True)
+assert here.metamori_checkpoint_message(b"b" * 4094 + b"\\xff") == 2
+try:
+    metamori.checkpoint("c" * 4096)
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--memory"]])
+def test_messages_are_whole(lab: Lab, options: list[str]) -> None:
+    """Or they are refused: none is cut, or changed."""
+    (lab.work / "p.py").write_text(MESSAGE)
+    done = lab.run([sys.executable, "p.py"], *options)
+    assert (done.returncode, done.stdout) == (0, b"Invalid argument\n"), done.stderr
+    shown = [json.loads(lab.run(lab.argv("show", index, "--json"), native=True).stdout) for index in (1, 2)]
+    assert shown[0]["message"] == "a" * 4095
+    assert output.path_bytes(shown[1], "message") == b"b" * 4094 + b"\xff"
+
+
+def test_a_trial_whose_program_has_another_environment(lab: Lab) -> None:
+    """With --memory there is none: its end without success would have taken the whole program back."""
+    (lab.work / "p.py").write_text("import metamori\nwith metamori.trial():\n    raise KeyError\n")
+    done = lab.run(["env", "-i", sys.executable, "p.py"], "--memory")
+    assert done.returncode == 1 and b"a trial undoes files only" in done.stderr, done.stderr
 
 
 CELLS = """

@@ -17,7 +17,7 @@ __metamori_before() {
     case $line in
         metamori\ *|*/metamori\ *) return ;;
     esac
-    "$METAMORI_EACH" -P -m metamori checkpoint -m "$line" >/dev/null
+    "$METAMORI_EACH" -P -m metamori checkpoint -m "${line:0:1000}" >/dev/null
 }
 
 if [[ $(declare -p PROMPT_COMMAND 2>/dev/null) == 'declare -a'* ]]; then

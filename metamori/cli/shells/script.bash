@@ -12,6 +12,6 @@ __metamori_before() {
     case $BASH_COMMAND in
         metamori\ *|*/metamori\ *) return ;;
     esac
-    "$METAMORI_EACH" -P -m metamori checkpoint -m "$BASH_COMMAND" >/dev/null </dev/null
+    "$METAMORI_EACH" -P -m metamori checkpoint -m "${BASH_COMMAND:0:1000}" >/dev/null </dev/null
 }
 trap __metamori_before DEBUG

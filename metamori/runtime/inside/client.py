@@ -27,10 +27,15 @@ def _call(name: str, *arguments: object) -> int:
 
 
 def checkpoint(message: str | None) -> int:
-    return _call("metamori_checkpoint_message", message.encode() if message else None)
+    text = (message or "").encode(errors="surrogateescape")
+    if b"\0" in text:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    return _call("metamori_checkpoint_message", text or None)
 
 
 def restore(index: int) -> None:
+    if ctypes.c_int(index).value != index:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     _call("metamori_restore", ctypes.c_int(index))
 
 

@@ -59,7 +59,7 @@ def _answer(what: int, argument: int, data: int, path: str) -> int:
     if what == lib.MM_CALL_BEGIN:
         return _begin(path)
     if what == lib.MM_CALL_CHECKPOINT:
-        message = ffi.string(ffi.cast("const char *", data)).decode(errors="replace") if data else ""
+        message = ffi.string(ffi.cast("const char *", data)).decode(errors="surrogateescape") if data else ""
         return _aloud(path, lambda session: session.checkpoint(message))
     if what == lib.MM_CALL_RESTORE:
         rollback.roll_back(_session(path), argument, os.getpid(), ffi.cast("struct mm_actions *", data))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from metamori.runtime.inside import client
+from metamori.runtime.lifecycle import leave_run
 
 
 class Trial:
@@ -29,7 +29,7 @@ class Undone(BaseException):
 @contextmanager
 def trial(message: str | None) -> Iterator[Trial]:
     """See metamori.trial."""
-    if os.environ.get("METAMORI_MEMORY"):
+    if leave_run.given().get("METAMORI_MEMORY"):
         raise OSError(errno.EOPNOTSUPP, "a trial undoes files only; with run --memory the whole program goes back: use "
                       "metamori.checkpoint and metamori.restore")
     attempt = Trial(client.checkpoint(message))

@@ -255,7 +255,7 @@ class Live:
         request = area.head.request
         try:
             if request.what == lib.MM_CALL_CHECKPOINT:
-                message = ffi.string(request.message).decode(errors="replace")
+                message = ffi.string(request.message).decode(errors="surrogateescape")
                 lib.mm_request_answer(area.pointer, self._checkpoint(message))
                 return 0
             if request.what == lib.MM_CALL_RESTORE:
@@ -277,7 +277,7 @@ class Live:
         """The caller gets the errno, a verb the words, and whoever watches the run too: an errno says little."""
         self._tell(f"no checkpoint: {why}" if self.session.area.head.request.what == lib.MM_CALL_CHECKPOINT else why)
         request = self.session.area.head.request
-        text = why.encode(errors="replace")[:500] + b"\0"
+        text = why.encode(errors="replace")[:lib.MM_MESSAGE - 1] + b"\0"
         ffi.memmove(request.message, text, len(text))
         lib.mm_request_answer(self.session.area.pointer, -number)
 

@@ -172,6 +172,7 @@ struct mm_tree {
     struct mm_queue queue[MM_QUEUES];
 };
 
+#define MM_MESSAGE 4096        /* bytes of a message, with the 0 at its end */
 /* A call of the run's process (or of a verb) for the one who runs it: `metamori run`. */
 struct mm_request {
     uint32_t lock;
@@ -179,10 +180,9 @@ struct mm_request {
     int32_t what, result;
     int64_t argument;
     uint32_t pid, pad_;
-    char message[512];
+    char message[MM_MESSAGE];
 };
-
-#define MM_AREA_VERSION 16
+#define MM_AREA_VERSION 17
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
     uint16_t kind, folder, pattern;        /* kind; lengths */

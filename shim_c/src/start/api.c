@@ -196,6 +196,8 @@ EXPORT int metamori_checkpoint_message(const char *message)
         return fail(-ENOSYS);
     if (mm_depth)
         return fail(-EAGAIN);
+    if (message && strnlen(message, MM_MESSAGE) == MM_MESSAGE)
+        return fail(-EINVAL);
     int saved = errno, e = mm_memory_left_alone();
     e = e < 0 ? e : flush_streams();
     int r = e < 0 ? e : mm_memory_run() || IN_JOB ? mm_controller_call(MM_CALL_CHECKPOINT, 0, message)

@@ -7,7 +7,7 @@ __metamori_before() {
     case $1 in
         metamori\ *|*/metamori\ *) return ;;
     esac
-    "$METAMORI_EACH" -P -m metamori checkpoint -m "$1" >/dev/null </dev/null
+    "$METAMORI_EACH" -P -m metamori checkpoint -m "${1:0:1000}" >/dev/null </dev/null
 }
 
 # A line that the history does not keep has its text in the third word only.
