@@ -107,10 +107,14 @@ class Config:
             if flags.get(name) is not None:
                 values[name], origin[name] = flags[name], "flag"
             elif name in readers and env.get(variable):
-                values[name], origin[name] = readers[name](env[variable]), variable
+                try:
+                    values[name], origin[name] = readers[name](env[variable]), variable
+                except Usage as error:
+                    raise Usage(f"{variable}: {error}") from None
             else:
                 origin[name] = "default"
         made = cls(**values, origin=origin)
-        if made.mode not in ("incremental", "single") or made.durability not in ("power", "process"):
-            raise Usage(f"mode is incremental or single, durability power or process: {made.mode}, {made.durability}")
+        for name, known in (("mode", ("incremental", "single")), ("durability", ("power", "process"))):
+            if getattr(made, name) not in known:
+                raise Usage(f"{origin[name]}: '{getattr(made, name)}' is not a {name}; write {' or '.join(known)}")
         return cls(**{**values, "store": os.path.abspath(made.store)}, origin=origin)

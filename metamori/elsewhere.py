@@ -16,7 +16,7 @@ if __name__ == "__main__":                 # executed by its path: the package m
 def main(file: str, command: list[str]) -> int:
     """The exit status. Where there can be no run, the program is executed without."""
     from metamori.cli import opening, resume, run
-    from metamori.errors import RUN_FAILED, MetamoriError, missing
+    from metamori.errors import RUN_FAILED, MetamoriError, missing, sentence
     from metamori.runtime.job import elsewhere, start
     from metamori.runtime.lifecycle import child_loop
 
@@ -29,7 +29,7 @@ def main(file: str, command: list[str]) -> int:
     except Exception as error:             # whatever it is: the program runs
         if not isinstance(error, elsewhere.Over):
             why = missing(error) if isinstance(error, ImportError) else ""
-            child_loop.say(f"{file} is not tracked on this machine: {why or error}")
+            child_loop.say(f"{file} is not tracked on this machine: {why or sentence(error)}")
         os.fchdir(there)
         child_loop.become(command, dict(os.environ), file)
     try:
@@ -38,7 +38,7 @@ def main(file: str, command: list[str]) -> int:
         child_loop.say(f"{file}: {error.strerror}")
         return run.CANNOT_EXECUTE
     except (MetamoriError, OSError) as error:
-        child_loop.say(str(error))
+        child_loop.say(sentence(error))
         return RUN_FAILED
 
 

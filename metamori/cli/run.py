@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from metamori.config import LIBRARY, Config, parse_count, parse_duration, parse_size
-from metamori.errors import RUN_FAILED, MetamoriError, StoreBusy, Usage
+from metamori.errors import RUN_FAILED, MetamoriError, StoreBusy, Usage, sentence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -179,7 +179,11 @@ def run(arguments: argparse.Namespace) -> int:
         from metamori.runtime.lifecycle.start_run import NoRoom
 
         needs = f"; a run needs {_TO_BEGIN} there to begin" if isinstance(error, NoRoom) else ""
-        child_loop.say(f"the store {config.store} cannot be used: {error.strerror or error}{needs}")
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+        if os.path.isabs(name) and not name.startswith(path):
+            child_loop.say(sentence(error))
+        else:
+            child_loop.say(f"the store {config.store} cannot be used: {error.strerror or error}{needs}")
         return RUN_FAILED
     except MetamoriError as error:
         child_loop.say(str(error))

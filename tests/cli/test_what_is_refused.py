@@ -31,6 +31,7 @@ from metamori.runtime.lifecycle import elf, slurm
     (["run", "--store", "", "--", "true"], "--store needs the name of a folder"),
     (["log", "--store="], "--store needs the name of a folder"),
     (["restore"], "the following arguments are required: INDEX (see metamori restore --help)"),
+    (["checkpoint", "-m", "é" * 2048], "a message has up to 4095 bytes"),
     (["config"], "say --cflags, --libs or both"),
     (["run", "--bogus", "--", "true"],
      "unrecognized arguments: --bogus; did you mean --outside? (see metamori run --help)"),
@@ -72,8 +73,27 @@ def test_a_variable_that_is_empty() -> None:
 
 
 def test_settings_that_are_neither() -> None:
-    with pytest.raises(Usage, match="mode is incremental or single, durability power or process: neither, power"):
-        config.Config.make({"mode": "neither"}, {})
+    with pytest.raises(Usage, match="METAMORI_MODE: 'neither' is not a mode; write incremental or single"):
+        config.Config.make({}, {"METAMORI_MODE": "neither"})
+
+
+@pytest.mark.parametrize(("name", "value", "said"), [
+    ("EVERY", "x", "'x' is not a duration; write 30s, 10m or 2h"),
+    ("KEEP_LAST", "-1", "'-1' is not a number from 1 on"),
+    ("MAX_BYTES", "many", "'many' is not a size; write 4096, 64K, 25M or 1G")])
+def test_a_variable_that_cannot_be_read(name: str, value: str, said: str) -> None:
+    """It is named: who gave it may have been an administrator."""
+    with pytest.raises(Usage) as found:
+        config.Config.make({}, {f"METAMORI_{name}": value})
+    assert str(found.value) == f"METAMORI_{name}: {said}"
+
+
+def test_stopping_others_in_a_job(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was ignored."""
+    monkeypatch.setattr("metamori.runtime.job.folder.is_live", lambda path: True)
+    monkeypatch.setattr("metamori.runtime.job.member.ask", lambda path, message: 1)
+    assert main.main(["checkpoint", "--stop"]) == 2
+    assert capsys.readouterr().err == "metamori: --stop is not possible in a job: its runs take the checkpoint\n"
 
 
 def test_a_job_that_cannot_be_requeued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -300,6 +300,29 @@ def test_room_that_is_missing_for_something_else(
     assert "cannot be used: No space left on device" in said and "to begin" not in said
 
 
+@pytest.mark.parametrize(("name", "said"), [
+    ("/etc/nowhere", "metamori: /etc/nowhere: Permission denied\n"),
+    ("store/head", "metamori: the store {} cannot be used: Permission denied\n")])
+def test_a_file_that_is_not_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                         capfd: pytest.CaptureFixture[str], name: str, said: str) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), os.path.join(tmp_path, name))
+
+    store = str(tmp_path / "store")
+    monkeypatch.setattr("metamori.cli.resume.files_back", fails)
+    assert main.main(["run", "--store", store, "--resume", "--", "true"]) == 125
+    assert capfd.readouterr().err == said.format(store)
+
+
+def test_an_index_that_no_call_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was cut to 32 bits: another checkpoint."""
+    monkeypatch.setattr("metamori.runtime.inside.client._call", lambda *_: 0)
+    with pytest.raises(OSError, match="Invalid argument"):
+        metamori.restore(2 ** 32 + 1)
+    with pytest.raises(OSError, match="Invalid argument"):
+        metamori.checkpoint("a\0b")
+
+
 def test_a_call_outside_of_a_run() -> None:
     with pytest.raises(OSError, match="this program does not run under metamori"):
         metamori.checkpoint()
@@ -358,12 +381,13 @@ def test_a_rollback_to_what_has_no_memory() -> None:
 
 
 def test_what_can_be_continued_after_a_kill(capfd: pytest.CaptureFixture[str]) -> None:
-    store = SimpleNamespace(path="/store", history=SimpleNamespace(indexes=[0, 1, 2]), indexes=[0, 1, 2],
+    """By words for a shell."""
+    store = SimpleNamespace(path="/a store", history=SimpleNamespace(indexes=[0, 1, 2]), indexes=[0, 1, 2],
                             refresh=lambda: None, meta=lambda index: SimpleNamespace(memory=(1,)))
     live(session=SimpleNamespace(store=store), config=SimpleNamespace(memory=True))._say_what_is_left("killed")
     said = capfd.readouterr().err
-    assert "can be restored to checkpoints 0 to 2: metamori restore --store /store INDEX" in said
-    assert "the program can continue from checkpoint 2: metamori restart --store /store 2" in said
+    assert "can be restored to checkpoints 0 to 2: metamori restore --store '/a store' INDEX" in said
+    assert "the program can continue from checkpoint 2: metamori restart --store '/a store' 2" in said
 
 
 def test_a_program_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from metamori.errors import MetamoriError
+from metamori.errors import MetamoriError, sentence
 from metamori.runtime.lifecycle import child_loop
 from metamori.store.read.store import Store
 
@@ -74,7 +74,7 @@ class OnCheckpoint:
                     stdin=subprocess.DEVNULL, stdout=2,
                     preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, child_loop.blocked_before()))
             except OSError as error:
-                child_loop.say(f"--on-checkpoint: {error}")
+                child_loop.say(f"--on-checkpoint: {sentence(error)}")
 
 
 def _outside() -> dict[str, str]:

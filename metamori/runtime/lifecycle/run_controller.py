@@ -397,15 +397,18 @@ class Live:
     def _say_what_is_left(self, reason: str) -> None:
         if self.job:
             return
+        import shlex
+
         store = self.session.store
         store.refresh()                    # others prune, and so does the end
+        place = shlex.quote(store.path)
         child_loop.say(f"the command was {reason}; its files can be restored to checkpoints "
                       f"{spans_text(store.indexes, most=4)}: "
-                      f"metamori restore --store {store.path} INDEX")
+                      f"metamori restore --store {place} INDEX")
         last = newest_with_memory(store)
         if self.config.memory and last:
             child_loop.say(f"the program can continue from checkpoint {last}: "
-                          f"metamori restart --store {store.path} {last}")
+                          f"metamori restart --store {place} {last}")
 
 
 def follow(live: Live) -> int:
