@@ -27,7 +27,7 @@ __all__ = ["active", "checkpoint", "open_store", "restore", "trial"]
 def checkpoint(message: str | None = None) -> int:
     """Take the run's next checkpoint from inside this program; its index (metamori.h: metamori_checkpoint).
 
-    OSError: ENOSYS (not under ``metamori run``), EAGAIN (a process does not come to rest), ENOSPC, EIO.
+    OSError, with what errno can be there; EINVAL for a message of more than 4095 bytes.
     Files that Python has open are flushed by their own ``flush()``; do that first where it matters.
     """
     from metamori.runtime.inside import client
@@ -38,7 +38,7 @@ def checkpoint(message: str | None = None) -> int:
 def restore(index: int) -> None:
     """Bring files, names and descriptors back to a checkpoint that this process took part in (metamori_restore).
 
-    OSError: EINVAL, ESRCH, EBUSY, ENOENT, EXDEV, ENOSYS, ENOSPC, EIO.
+    OSError, with what errno can be there.
     """
     from metamori.runtime.inside import client
 

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = next((place for place in _PLACES if (place / header).exists()), None)
     if folder is None:
         raise MetamoriError(f"{header} is not installed; build it with: make build")
-    cflags, libs = f"-I{shlex.quote(str(folder))}", _libraries(arguments.fortran) if arguments.fti else ""
+    cflags, libs = f"-I{shlex.quote(str(folder))}", _libraries(arguments.fortran) if arguments.fti else "-ldl"
     words = [cflags] * arguments.cflags + [libs] * arguments.libs
     output.result(arguments, {"cflags": cflags, "libs": libs}, " ".join(filter(None, words)))
     return 0

@@ -49,6 +49,7 @@ def test_config_gives_the_header() -> None:
     flags = json.loads(metamori("config", "--json").stdout)
     assert (Path(flags["cflags"][2:]) / "metamori.h").exists()
     assert metamori("config", "--cflags").stdout.strip() == flags["cflags"]
+    assert flags["libs"] == "-ldl"         # dlsym, before glibc 2.34
 
 
 GO_NOTE = r"""
