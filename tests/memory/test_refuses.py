@@ -40,7 +40,11 @@ CASES = {
                               "time.sleep(1);"     # while it begins it would stop in a call
                               "ptrace = ctypes.CDLL(None).ptrace; assert ptrace(0x4206, child.pid, None, None) == 0;"
                               "ptrace(0x4207, child.pid, None, None); os.waitpid(child.pid, 0x40000000)",
-                              "child.kill(); child.wait()", ") is stopped by a debugger"),
+                              "child.kill(); child.wait()", ") is traced by "),
+    "a child that is traced": ("import ctypes, subprocess, time;"
+                               "child = subprocess.Popen(['sleep', '6000'], close_fds=False); time.sleep(1);"
+                               "assert ctypes.CDLL(None).ptrace(0x4206, child.pid, None, None) == 0",
+                               "child.kill(); child.wait()", ") is traced by "),
     "a child that stopped in a call": (
         "import ctypes; child = os.fork(); child or ctypes.CDLL(None).sigqueue(os.getpid(), 19, None);"
         "child or os._exit(0); os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOWAIT)",

@@ -188,9 +188,17 @@ class Images:
         saved = {each.pid: each for each in self.store.meta(head.parent).memory} if head.parent else {}
         found = [Image(self.store, self.area, self.index, self.durable, slot, saved) for slot in slots]
         for image in found:
-            if proc_inspect.state(image.pid) == b"t":
-                raise Refused(f"{image.named} is stopped by a debugger")
+            if tracer := lib.mm_proc_tracer(image.pid):
+                self._require_untraced(image, tracer, found)
         return sorted(found, key=lambda image: image.pid != head.first_pid)
+
+    def _require_untraced(self, image: Image, tracer: int, all_: Sequence[Image]) -> None:
+        """By one of them, which would be parked while the other waits for it. Refused."""
+        for each in all_:
+            if os.path.exists(f"/proc/{each.pid}/task/{tracer}"):
+                raise Refused(f"{image.named} is traced by {each.named}, which cannot come back")
+        if proc_inspect.state(image.pid) == b"t":
+            raise Refused(f"{image.named} is stopped by a debugger")
 
     def _each_held(self) -> None:
         held = [image for image in self.all if self._goes_well(image.hold)]

@@ -261,8 +261,8 @@ static void append_descriptors(struct out *out, int process, const int32_t *but)
         sys_close(infos);
 }
 
-/* Whether it has a handler for a signal. */
-int mm_proc_catches(uint32_t pid, int number)
+/* 0: there is none. */
+static uint64_t status_word(uint32_t pid, const char *name, int base)
 {
     char path[40] = "/proc/", text[1 << 16];       /* a user's groups stand before */
     strcpy(mm_digits(path + 6, pid), "/status");
@@ -270,9 +270,15 @@ int mm_proc_catches(uint32_t pid, int number)
     if (fd >= 0)
         sys_close((int)fd);
     text[n > 0 ? n : 0] = 0;
-    const char *caught = strstr(text, "\nSigCgt:\t");
-    return caught && strtoull(caught + strlen("\nSigCgt:\t"), NULL, 16) >> (number - 1) & 1;
+    const char *found = strstr(text, name);
+    return found ? strtoull(found + strlen(name), NULL, base) : 0;
 }
+
+/* Whether it has a handler for a signal. */
+int mm_proc_catches(uint32_t pid, int number) { return status_word(pid, "\nSigCgt:\t", 16) >> (number - 1) & 1; }
+
+/* The thread that traces a process's first one; 0: none. */
+uint32_t mm_proc_tracer(uint32_t pid) { return (uint32_t)status_word(pid, "\nTracerPid:\t", 10); }
 
 /* Whether no program is behind one of the numbers any more: it has ended, or its first thread has.  For a third of what a state takes. */
 int mm_proc_ended(const uint32_t *pids, uint32_t count)

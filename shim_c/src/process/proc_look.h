@@ -37,6 +37,7 @@ int mm_proc_looks(struct mm_proc_view *seen, uint32_t count, uint32_t *next, uin
 void mm_proc_looked(struct mm_proc_view *seen, uint32_t count);
 uint64_t mm_maps_key(const char *text, uint64_t length);
 int mm_proc_catches(uint32_t pid, int number);
+uint32_t mm_proc_tracer(uint32_t pid);
 int mm_proc_ended(const uint32_t *pids, uint32_t count);
 int mm_held_ended(struct mm_area *area, const uint32_t *processes, const uint32_t *pids, uint32_t count);
 /* CDEF-END */
