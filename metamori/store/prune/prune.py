@@ -2,11 +2,11 @@
 
 States, and what makes the transition:
   whole            --prune-->    new records lie beside their places, durable; nothing has changed
-  records written  --prune-->    the prune file: all that is to be done, durable. Before it, nothing was touched
-  prune file       --_apply-->   new records in their places, then the old ones gone (children before parents, late
-                                 undo records before early ones: at every moment each kept index reads the same),
-                                 then the counters (who reads beside us looks at them after reading a buffer),
-                                 then backing files and buffer bytes are freed
+  records written  --prune-->    the prune file: all that is to be done. Before it, nothing was touched
+  prune file       --_apply-->   its name durable, then new records in their places, then the old ones gone (children
+                                 before parents, late undo records before early ones: at every moment each kept index
+                                 reads the same), then the counters (who reads beside us looks at them after reading
+                                 a buffer), then backing files and buffer bytes are freed
   applied          --_apply-->   the prune file is removed
 A stop in the first two states leaves temporary files, which the next prune overwrites or removes. A stop later
 leaves the prune file, and `recover` continues from its beginning.
@@ -14,8 +14,8 @@ leaves the prune file, and `recover` continues from its beginning.
 durable=False leaves out what makes names durable. No file gets its name before what is in it is on the disk, all the
 same: an empty one after a power cut would stand in the way of what was durable before.
 
-Without room for the new records the spare file goes, and then one index at a time is pruned: each makes room for the
-records of the next.
+Without room the spare file goes, and where new records find none then, one index at a time is pruned: each makes room
+for the records of the next.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _once(store: Store, shape: Shape, homes: dict[bytes, set[int]], durable: boo
     """OSError before anything was changed; MetamoriError after that."""
     pruning, metas = _write_records(store, shape, homes, durable)
     data = files.encode_pruning(pruning, store.layout.id)
-    commit.write_file(store.door, store.layout.prune, data, sync_folder=durable)
+    commit.write_file(store.door, store.layout.prune, data, sync_folder=False)
     _finish(store, pruning, durable, metas)
 
 
@@ -322,7 +322,13 @@ def _checked(pruning: Pruning) -> Pruning:
 
 def _finish(store: Store, pruning: Pruning, durable: bool, metas: dict[int, Meta] | None = None) -> None:
     try:
-        _apply(store, pruning, durable)
+        try:
+            _apply(store, pruning, durable)
+        except OSError as error:
+            if error.errno not in spare.NO_ROOM:
+                raise
+            spare.give_up(store)
+            _apply(store, pruning, durable)
         store.prune_done(metas or {})
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
@@ -330,6 +336,8 @@ def _finish(store: Store, pruning: Pruning, durable: bool, metas: dict[int, Meta
 
 def _apply(store: Store, pruning: Pruning, durable: bool) -> None:
     door, layout = store.door, store.layout
+    if durable:
+        commit.fsync_folder(door, layout.root)         # what is begun goes on after a power cut
     for name in pruning.put:
         path = layout.record(name)
         if commit.exists(door, temporary(path)):
