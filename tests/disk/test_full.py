@@ -369,3 +369,26 @@ def test_what_is_saved_ahead_and_found_no_room_takes_none(tmp_path: Path, compil
             lab.verb("verify")
     except NoMount as why:
         pytest.skip(str(why))
+
+
+def test_a_restore_inside_the_program_without_room_for_what_was_cut_off(small: Lab) -> None:
+    """No record had told yet where those bytes are: no room was asked for, and then names had gone back alone."""
+    (small.work / "f0").write_bytes(bytes(range(1, 256)) * (8 * MB // 255))
+    session = small.start()
+    session.must(["open f0 rw", "open old w,creat", "close 4"])
+    first, before = int(session.ask("checkpoint")), session.ask("tree")
+    session.must(["ftruncate 3 0", "rename old new"])
+    then = session.ask("tree")
+    filler = fill(small.folder.parent / "disk", MB)
+    assert session.ask(f"restore {first}") == "-1 ENOSPC"
+    assert session.ask("tree") == then
+    filler.unlink()
+    session.must([f"restore {first}"])
+    assert session.ask("tree") == before
+    last, end = int(session.ask("checkpoint")), session.end()
+    assert end == 0, session.stderr()
+    reader = small.start(native=True)
+    for index in first, last:
+        small.restore(index)
+        assert reader.ask("tree") == before, index
+    small.verb("verify")

@@ -155,6 +155,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
         plan = look.plan()
         movable(session, plan, reopened)
         crossing = set(plan.across())
+    _record_saved(session, cut, undone)    # else room would be counted for bytes as if they were still in place
     checked = TakenOver(store, index)
 
     def file(inode: int) -> FileBack:
@@ -165,7 +166,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     room.require(session, [(each.blocks, each.filled) for each in files.values()],
                  sum(each.redirected for each in files.values()))
     area.head.restoring = index + 1        # from here on what a kill leaves is carried through
-    _leave_present(session, cut, undone)
+    _leave_present(session, cut)
     others = look.names_back()
     files |= {inode: file(inode) for inode in sorted(others - files.keys())}
     for each in files.values():
@@ -210,8 +211,8 @@ def _present_and_index(session: Session, index: int, again: bool,
     return cut, fold.undo_entries(), now, store.state(index).knowing(meta)
 
 
-def _leave_present(session: Session, cut: Cut, undone: dict[int, list[UndoEntry]]) -> None:
-    """What only the present has kept for an index is recorded; its epoch ends."""
+def _record_saved(session: Session, cut: Cut, undone: dict[int, list[UndoEntry]]) -> None:
+    """What only the present has kept for an index; where nothing goes back after all, it is as true."""
     area, store = session.area, session.store
     if session.durable and cut.preimages:
         with wal.syncing(area):
@@ -219,6 +220,11 @@ def _leave_present(session: Session, cut: Cut, undone: dict[int, list[UndoEntry]
     session.will_write_records()
     for after_index, entries in sorted(undone.items()):
         store.add_undo(entries, after_index, durable=session.durable)
+
+
+def _leave_present(session: Session, cut: Cut) -> None:
+    """Its epoch ends."""
+    area = session.area
     instants.advance(area, cut)
     area.head.committed_epoch = cut.epoch
     area.head.committed_block = area.head.next_block
