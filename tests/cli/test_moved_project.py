@@ -119,6 +119,25 @@ def test_the_store_alone_is_moved(lab: Lab, project: Path) -> None:
     assert not difference(picture(project), picture(lab.folder / "was1"))
 
 
+def test_the_scope_stays_with_the_files(lab: Lab) -> None:
+    """A run with the store that was moved alone tracks what runs before it did: a file was overwritten untracked."""
+    lab.env.pop("METAMORI_TRACK")
+    folder, store = lab.folder / "p", lab.folder / "big" / "store"
+    (folder / "sub").mkdir(parents=True)
+    store.parent.mkdir()
+    (folder / "data").write_bytes(b"long " * 50000)
+    words = [*lab.argv("run", store=folder / ".metamori"), "--", "sh", "-c", "echo 1 > a"]
+    subprocess.run(words, cwd=folder, env=lab.env, check=True)
+    (folder / ".metamori").rename(store)
+    for number in (1, 2):
+        words = [*lab.argv("run", store=store), "--", "sh", "-c", f"echo {number} > ../data"]
+        done = subprocess.run(words, cwd=folder / "sub", env=lab.env, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert str(lab.folder / "big") not in (store / "scope").read_text()
+    lab.verb("restore", 1, store=store)
+    assert (folder / "data").read_bytes() == b"long " * 50000
+
+
 def test_changed_after_it_was_copied(lab: Lab, project: Path) -> None:
     """What is not as it was is not overwritten, wherever the project is now."""
     copy = lab.folder / "copy"

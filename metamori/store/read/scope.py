@@ -1,8 +1,8 @@
 """The scope that a store has recorded: which folders its runs track, and what in them they do not.
 
-A text, so that a person can read it: one line each, its words separated by tabs; the folder that the store lies in is
-`.`, so that a project can be moved. The last line is the CRC-32 of those before it. It only grows: a run adds its own
-folder and what it is told (docs/adr/0045).
+A text, so that a person can read it: one line each, its words separated by tabs; the folder that paths are relative to
+is `.`, so that a project can be moved. The last line is the CRC-32 of those before it. It only grows: a run adds its
+own folder and what it is told (docs/adr/0045).
 """
 
 from __future__ import annotations
@@ -86,15 +86,20 @@ def _crc(text: bytes) -> bytes:
     return b"crc\t%08x\n" % crc32(text)
 
 
+def _here(layout: Layout) -> bytes:
+    """As in records: of a store that was moved alone where it was before."""
+    return layout.id.anchor or surroundings(layout)
+
+
 def _near(layout: Layout, folder: bytes) -> bytes:
-    here = surroundings(layout)
+    here = _here(layout)
     if here == b"/" or not (folder == here or folder.startswith(here + b"/")):
         return folder
     return b"." + folder[len(here):]
 
 
 def _placed(layout: Layout, folder: bytes) -> bytes:
-    return surroundings(layout) + folder[1:] if folder[:1] == b"." else folder
+    return _here(layout) + folder[1:] if folder[:1] == b"." else folder
 
 
 def _quoted(word: bytes) -> bytes:
