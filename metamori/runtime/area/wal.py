@@ -18,10 +18,9 @@ from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area
 from metamori.runtime.area.whereabouts import device, devices_of, placed
 from metamori.store.io import commit
-from metamori.store.io.os_io import REAL
+from metamori.store.io.os_io import REAL, boot_id
 from metamori.tables.record import record
 
-_BOOT = "/proc/sys/kernel/random/boot_id"
 _REFUSED = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _CRC_FROM = 12                             # magic, length and crc itself
 _HEAD: int = ffi.sizeof("struct mm_ahead")
@@ -69,15 +68,6 @@ class Record:
     def identities(self) -> Iterator[Identity]:
         """Of a mark: the files whose bytes are all in place, mapped by somebody."""
         return _IDENTITY.iter_unpack(self.data)
-
-
-def boot_id() -> bytes:
-    """Another one after every start of the machine; b"" where the kernel does not tell."""
-    try:
-        with open(_BOOT, "rb") as file:
-            return file.read().strip()
-    except OSError:
-        return b""
 
 
 def log_path(run_area: str) -> str:

@@ -35,6 +35,15 @@ _FOLDS = lib.mm_crc_folds() != 0    # else zlib is quicker
 _rename_new = lib.mm_rename_new
 
 
+def boot_id() -> bytes:
+    """Another one after every start of the machine; b"" where the kernel does not tell."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return file.read().strip()
+    except OSError:
+        return b""
+
+
 def umask() -> int:
     """This process's, without setting it even for an instant: threads of a program under us make files meanwhile."""
     with open("/proc/thread-self/status", "rb") as file:

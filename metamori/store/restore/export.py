@@ -16,6 +16,7 @@ from typing import NamedTuple
 from metamori.errors import Damaged, MetamoriError
 from metamori.store.format.records import NameEntry, XattrOp
 from metamori.store.io import xattrs
+from metamori.store.io.os_io import boot_id
 from metamori.store.read.reader import Reader
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
@@ -49,7 +50,7 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
                and (only is None or each.path in only)]
     left_out = tuple(each.path for each in entries if each.path in later)
     entries = [each for each in entries if each.path not in later]
-    begun = _begin(store, index, root, entries)
+    begun, trusted = _begin(store, index, root, entries)
     _require_inside(entries)
     base = store.layout.id.anchor or os.path.dirname(store.layout.root)
     outside = _folder_outside(base, [entry.path for entry in entries])
@@ -59,7 +60,7 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
     for entry in entries:
         target = os.path.join(root, place(base, outside, entry.path))
         _private_folders(os.path.dirname(target))
-        _make(store, state, entry, target, copies)
+        _make(store, state, entry, target, copies, trusted)
     for entry in reversed(entries):
         target = os.path.join(root, place(base, outside, entry.path))
         tells = (state.said_of(entry.inode) if entry.kind == "file" else None) or entry
@@ -81,21 +82,24 @@ def _of_later(store: Store, state: State) -> set[bytes]:
             and then < pif.mtime_ns <= now}
 
 
-def _begin(store: Store, index: int, root: bytes, entries: list[NameEntry]) -> bytes:
-    """A note in the folder until the copy is complete: whoever finds the same one there goes on with it."""
-    note = os.path.join(root, _UNFINISHED)
-    text = b"%x %d %08x\n" % (store.layout.id, index, zlib.crc32(b"\0".join(each.path for each in entries)))
+def _begin(store: Store, index: int, root: bytes, entries: list[NameEntry]) -> tuple[bytes, bool]:
+    """A note in the folder until the copy is complete: whoever finds the same one there goes on with it. Also whether
+    files in it that look complete are: after a power cut, sizes and times say nothing of what was never synced."""
+    note, boot = os.path.join(root, _UNFINISHED), boot_id()
+    text = b"%x %d %08x" % (store.layout.id, index, zlib.crc32(b"\0".join(each.path for each in entries)))
     found = os.listdir(root)
     try:
         with open(note, "rb") as file:
-            same = file.read() == text
+            was = file.read()
     except FileNotFoundError:
-        same = False
-    if found and not same and found != [_UNFINISHED]:
+        was = b""
+    if was.startswith(text):               # it stays: other files may be of the start of the machine that it names
+        return note, boot != b"" and was == b"%b %b\n" % (text, boot)
+    if found and found != [_UNFINISHED]:
         raise MetamoriError(f"{os.fsdecode(root)} is not empty; a copy needs a folder of its own")
     with open(note, "wb") as file:
-        file.write(text)
-    return note
+        file.write(b"%b %b\n" % (text, boot))
+    return note, True
 
 
 def _private_folders(path: bytes) -> None:
@@ -133,11 +137,11 @@ def _folder_outside(base: bytes, paths: Iterable[bytes]) -> bytes:
                 if (name := b"outside.%d" % number if number else b"outside") not in tops[True])
 
 
-def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: dict[int, bytes]) -> None:
+def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: dict[int, bytes], trusted: bool) -> None:
     if entry.kind == "dir":
         _private_folders(target)
         os.chmod(target, 0o700)            # a copy that was interrupted late has given it its mode
-    elif _is_complete(state, entry, target):
+    elif _is_complete(state, entry, target, trusted):
         copies.setdefault(entry.inode, target)
     elif entry.kind == "symlink":
         os.symlink(entry.target, target)
@@ -153,13 +157,13 @@ def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: d
         _copy(store, state, entry.inode, target)
 
 
-def _is_complete(state: State, entry: NameEntry, target: bytes) -> bool:
+def _is_complete(state: State, entry: NameEntry, target: bytes, trusted: bool) -> bool:
     """Whether an interrupted copy has made it: of a file, its time is set last. What is there in part goes."""
     try:
         found = os.lstat(target)
     except FileNotFoundError:
         return False
-    pif = state.pifs.get(entry.inode) if entry.kind == "file" else None
+    pif = state.pifs.get(entry.inode) if trusted and entry.kind == "file" else None
     if pif and stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (pif.size, pif.mtime_ns):
         return True
     os.unlink(target)
