@@ -107,6 +107,50 @@ def _interrupted(lab: Path, door: FailingDoor, target: int) -> bool:
     return False
 
 
+class BrokenDoor(FailingDoor):
+    """From the nth operation on, all fail."""
+
+    def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
+        operation = super().__getattr__(name)
+
+        def failing(*values, **named):  # type: ignore[no-untyped-def]
+            if name not in ("close", "expect") and self.count >= self._nth:
+                raise self._what()
+            return operation(*values, **named)
+
+        return failing
+
+
+@pytest.mark.parametrize("kind", [FailingDoor, BrokenDoor])
+def test_where_no_file_was_touched_nothing_is_begun(tmp_path: Path, kind: type[FailingDoor]) -> None:
+    """The next command would complete the restore, over whatever the user has done meanwhile."""
+    lab, saved, said = tmp_path / "lab", tmp_path / "saved", []
+    lab.mkdir()
+    store, models = make_history(lab, random.Random(1), runs=2, steps=5)
+    target = next(index for index in models if models[index] != models[store.head.index])
+    store.close()
+    os.system(f"cp -a '{lab}' '{saved}'")
+    for nth in itertools.count(1):
+        copy_of(lab, saved)
+        with Store.open(os.fsencode(lab / "store"), write=True) as fresh:
+            fresh.set_head(fresh.head.index, fresh.head.kept)  # the copies have other inode numbers
+        door = kind(nth, lambda: OSError(errno.EIO, os.strerror(errno.EIO)))
+        store = Store(os.fsencode(lab / "store"), door)  # type: ignore[arg-type]
+        try:
+            store.read_format()
+            store.lock()
+            restore.move_home(store, target)
+            break
+        except OSError:
+            continue
+        except MetamoriError as error:
+            said.append(str(error))
+            assert "no file was touched" not in said[-1] or not (lab / "store" / "intent").exists(), nth
+        finally:
+            store.close()
+    assert any("no file was touched" in each for each in said) and any("run the command again" in each for each in said)
+
+
 def a_run_to_leave(lab: Path) -> tuple[int, int]:
     """A run has removed a link and renamed a file: where head is, and where the files are."""
     files = lab / "files"

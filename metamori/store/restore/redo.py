@@ -409,9 +409,11 @@ def _and_above(path: bytes) -> Iterator[bytes]:
         path = os.path.dirname(path)
 
 
-def write_intent(store: Store, intent: Intent, durable: bool, record: bytes, since_ns: int | None = None) -> None:
+def write_intent(store: Store, intent: Intent, durable: bool, record: bytes, since_ns: int | None = None,
+                 sync_folder: bool = True) -> None:
     """From here on the move is to be completed, whatever happens. since_ns: when that began, if it was before now."""
-    commit.write_file(store.door, record, files.encode_intent(intent, store.layout.id), durable, mtime_ns=since_ns)
+    data = files.encode_intent(intent, store.layout.id)
+    commit.write_file(store.door, record, data, durable, sync_folder, since_ns)
 
 
 def read_intent(store: Store, record: bytes) -> Intent | None:

@@ -164,7 +164,7 @@ def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable
             _save(store, work.saves, run or newest_run(store), durable)
         clear_stages(store, work.intent)
         if retire or not work.is_empty:
-            write_intent(store, work.intent, durable, record)
+            _begin(store, work.intent, durable, record)
         if retire:
             retire()                       # and the name `leaving` is durable with it
     except PermissionError as error:       # the file has to be named: its owner can change that
@@ -174,6 +174,20 @@ def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; no file was touched") from error
     _finish(store, work.intent, durable, record)
+
+
+def _begin(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
+    """Nothing is begun where the record's name cannot be made durable: OSError, it has none; MetamoriError, it has."""
+    write_intent(store, intent, durable, record, sync_folder=False)
+    try:
+        if durable:
+            commit.fsync_folder(store.door, os.path.dirname(record))
+    except OSError:
+        try:
+            commit.remove_file(store.door, record, durable=False)
+        except OSError as error:
+            raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
+        raise
 
 
 def sweep_kept(store: Store) -> int:
