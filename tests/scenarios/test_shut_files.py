@@ -318,6 +318,22 @@ assert os.stat("file").st_mode & 0o777 == (0o400 if made else 0)
 """, shuts)
 
 
+def test_a_shut_file_that_was_cut_comes_back_in_the_program(lab: Lab) -> None:
+    """A block is put together of what is in place and what was cut off: the former could not be read, and names had
+    moved."""
+    act(lab, sys.executable, "-c", BEGIN + 'put("file", "first")', native=True)
+    act(lab, *lab.argv("run"), "--", sys.executable, "-c", BEGIN + """
+import metamori
+fd = os.open("file", os.O_RDWR)
+os.chmod("file", 0)
+first = checkpoint()
+os.ftruncate(fd, 2)
+os.rename("file", "moved")
+metamori.restore(first)
+assert os.pread(fd, 9, 0) == b"first" and os.listdir(".") == ["file"] and os.stat("file").st_mode & 0o777 == 0
+""")
+
+
 def test_a_verb_that_only_looks_opens_nothing_up(lab: Lab) -> None:
     """It could be killed then."""
     act(lab, *lab.argv("run"), "--", sys.executable, "-c", BEGIN + """

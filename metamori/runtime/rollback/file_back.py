@@ -334,7 +334,10 @@ class FileBack:
                 low = high
 
     def _read_home(self, data: memoryview, parts: list[tuple[int, Piece]]) -> None:
-        with open(self._home(), "rb", buffering=0) as home:
+        home = REAL.open_shut(self._home(), os.O_RDONLY | os.O_NONBLOCK)
+        try:
             for at, (start, end, *_) in parts:
-                found = os.pread(home.fileno(), end - start, start)
+                found = REAL.pread(home, end - start, start)
                 data[at:at + len(found)] = found
+        finally:
+            REAL.close(home)
