@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from metamori.errors import Damaged
 from metamori.runtime.rollback import live_part
-from metamori.store.io.buffers import copy_beside
+from metamori.store.format.layout import Layout
+from metamori.store.io.buffers import Buffers, copy_beside
 from metamori.store.io.os_io import Door
 
 
@@ -38,6 +40,20 @@ def test_as_much_as_there_was(tmp_path: Path, size: int) -> None:
         end = copy_beside(CutOff(path, size), file.fileno(), target.fileno(), (1000, 8000, 4096))
         assert end == max(1000, size)
         assert os.pread(target.fileno(), end - 1000, 4096) == b"x" * (end - 1000)
+
+
+@pytest.mark.parametrize("end", [9000, 300_000], ids=["short", "long"])
+def test_a_pre_image_is_all_there_or_refused(tmp_path: Path, end: int) -> None:
+    path, layout = tmp_path / "file", Layout(tmp_path)
+    path.write_bytes(b"x" * end)
+    (tmp_path / "buffer").mkdir()
+    buffers = Buffers(CutOff(path, 5000), layout)
+    with path.open("rb") as file, pytest.raises(Damaged, match=f"became shorter while bytes 5000-{end} of it"):
+        buffers.save(1, file.fileno(), [(0, end), (0, 100)])
+    with path.open("rb") as file:
+        [(place, _)] = buffers.save(1, file.fileno(), [(0, 5000)])
+        assert buffers.read(1, place, 5000) == b"x" * 5000 and buffers.save(1, file.fileno(), []) == []
+    buffers.close()
 
 
 def test_a_part_that_goes_back_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,6 +148,9 @@ class Buffers:
                     elif self._door.copy_range(source, low, fd, place + low - start, high - low) != high - low:
                         raise EOFError(low, high)
             copy_all(self._door, source, fd, parts)
+            wanted, there = max((end for _, end in ranges), default=0), self._door.fstat(source).st_size
+            if there < wanted:             # data may have been taken for a hole
+                raise EOFError(there, wanted)
         except EOFError as error:
             raise Damaged("a file became shorter while bytes {}-{} of it were saved".format(*error.args)) from None
         finally:
