@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", metavar="A", type=indexes.wanted, help="a checkpoint")
     parser.add_argument("second", metavar="B", type=indexes.wanted, help="another")
     parser.add_argument("path", metavar="PATH", nargs="?",
-                        help="a file whose lines to compare, or a glob")
+                        help="a file whose lines to compare, a folder, or a glob")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,6 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
             fits = opening.tracked_glob(store, arguments.path)
             if fits is None or any(opening.is_tracked(store, index, arguments.path)
                                    for index in (arguments.first, arguments.second)):
+                fits = _in_folder(arguments, store)
+            if fits is None:
                 return _one(arguments, store)
             return _several(arguments, store, fits)
         changes = list(compare(store, arguments.first, arguments.second))
@@ -67,6 +69,17 @@ def line(change: Change) -> str:
     if width:                              # half of a line at least; the end of a path says more
         path = cut_start(path, max(width // 2, width - 2 - len(text)))
     return f"{output.paint(change.what, _COLOURS[change.what])} {path}{text}"
+
+
+def _in_folder(arguments: argparse.Namespace, store: Store) -> Callable[[bytes], bool] | None:
+    """Whether a path is what is meant or below it; None where that is one file, or nothing."""
+    states = first, second = store.state(arguments.first), store.state(arguments.second)
+    try:
+        found = opening.tracked_paths(store, first, second, [arguments.path])
+    except MetamoriError:
+        return None
+    folders = [path for path in found for state in states if path in state.names and state.names[path].kind == "dir"]
+    return found.__contains__ if folders or len(found) > 1 else None
 
 
 def _one(arguments: argparse.Namespace, store: Store) -> int:
@@ -125,5 +138,11 @@ def _unified(arguments: argparse.Namespace, sides: list[bytes | None], name: str
     before_name, after_name = labels = [f"{name} at {index}" for index in (arguments.first, arguments.second)]
     if any(b"\0" in (side or b"") for side in sides):
         return [f"{labels[0]} and {labels[1]} differ; they are not text, or too large to compare by line"]
-    before, after = [(side or b"").decode("utf-8", "surrogateescape").splitlines() for side in sides]
+    before, after = [_lines((side or b"").decode("utf-8", "surrogateescape")) for side in sides]
     return list(difflib.unified_diff(before, after, before_name, after_name, lineterm=""))
+
+
+def _lines(text: str) -> list[str]:
+    """As `diff -u` takes them: other signs that end a line somewhere are a part of it."""
+    *lines, last = text.split("\n")
+    return [*lines, last + "\n\\ No newline at end of file"] if last else lines

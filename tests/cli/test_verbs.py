@@ -154,6 +154,28 @@ def test_diff(bench: Bench) -> None:
     assert "+appended" in text and "--- files/old at 0" in text
 
 
+def test_diff_of_line_ends(bench: Bench) -> None:
+    with Store.open(os.fsencode(bench.store), write=True) as store:
+        run = Run(store, bench.files, bench.models, random.Random(2))
+        run.write(bench.files / "new", 0, b"one\r\ntwo")
+        run.end()
+    said = bench.verb("diff", 3, 4, "files/new").stdout
+    assert said.endswith(b"\n-one\n-two\n+one\r\n+two\n\\ No newline at end of file\n")
+    assert b"No newline" not in bench.verb("diff", 2, 3, "files/new").stdout
+
+
+def test_diff_of_a_folder(bench: Bench) -> None:
+    with Store.open(os.fsencode(bench.store), write=True) as store:
+        run = Run(store, bench.files, bench.models, random.Random(2))
+        run.mkdir(bench.files / "made")
+        run.create(bench.files / "made/in")
+        run.write(bench.files / "made/in", 0, b"text\n")
+        run.end()
+    assert b"+text" in bench.verb("diff", 3, 4, "files/made").stdout
+    assert bench.verb("diff", 0, 4, "files").stdout == bench.verb("diff", 0, 4, "files/*").stdout
+    assert b"not there" in bench.verb("diff", 0, 4, "files/none", code=1).stderr
+
+
 def test_show_has_the_records_of_the_thesis(bench: Bench) -> None:
     shown = bench.json("show", 1)
     names = [record["name"] for record in shown["records"]]
