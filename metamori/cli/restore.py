@@ -74,8 +74,8 @@ def _choose(which: indexes.Wanted) -> Callable[[Store], Callable[[int], int]]:
     return choose
 
 
-def put_back(arguments: argparse.Namespace, store: Store) -> int:
-    """Of a run that is over; the caller holds the lock."""
+def put_back(arguments: argparse.Namespace, store: Store, recorded: int = 0) -> int:
+    """Of a run that is over; the caller holds the lock. recorded: what the caller has made of modified files."""
     store.require_restorable(arguments.index)
     if not arguments.force:
         invalidated.require_none(store, arguments.index)
@@ -91,13 +91,13 @@ def put_back(arguments: argparse.Namespace, store: Store) -> int:
     if lost and not arguments.force:
         raise Damaged(f"{texts.lost_text(arguments.index, lost)}; --force restores the rest")
     if not store.has_disks:
-        return _restore(arguments, store, changed, losses)
+        return _restore(arguments, store, changed, losses, recorded)
     from metamori.runtime.job import disks
 
     with disks.here(store) as disk:
         if disk and not arguments.force:
             disk.require_movable(arguments.index)
-        status = _restore(arguments, store, changed, losses)
+        status = _restore(arguments, store, changed, losses, recorded)
         if disk:
             disk.note_at({store.head.index: disk.at(arguments.index)})
             if lost := disk.move(store.head.index):
@@ -144,13 +144,13 @@ def _copy(arguments: argparse.Namespace) -> int:
     return Damaged.exit_code if lost or unknown else 0
 
 
-def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], losses: Losses) -> int:
+def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], losses: Losses, recorded: int) -> int:
     """`changed` were modified outside Metamori: their state becomes an index before anything else."""
     asked = arguments.index
     lost, paths, ranges = losses.objects(asked), losses.at(asked), losses.ranges(asked)
-    recorded = external_changes.record(store, BEFORE_RESTORE) if changed or arguments.force else 0
-    if recorded:
-        output.say(f"the modified files were saved as checkpoint {recorded}")
+    if now := external_changes.record(store, BEFORE_RESTORE) if changed or arguments.force else 0:
+        output.say(f"the modified files were saved as checkpoint {now}")
+        recorded = now
     before = store.head.index
     target = partial_checkpoint.without(store, asked, lost) if lost else asked
     if lost:

@@ -31,11 +31,11 @@ def run(arguments: argparse.Namespace, way: str) -> int:
     if status is not None:
         return status
     with opening.for_writing(arguments) as store:
-        changed = store.changed_outside()
-        refused = [] if arguments.force else external_changes.refused(changed)
-        if refused:
+        refused, recorded = external_changes.refused(store.changed_outside()), 0
+        if refused and not arguments.force:
             raise ChangedOutside(restore_texts.changed_text(refused), tuple(refused))
-        if changed:
-            output.say(f"the modified files were saved as checkpoint {external_changes.record(store, BEFORE_RESTORE)}")
+        if refused:                        # a change as any other; what git status wrote is none, and saved in put_back
+            recorded = external_changes.record(store, BEFORE_RESTORE)
+            output.say(f"the modified files were saved as checkpoint {recorded}")
         arguments.index, arguments.stdio = choose(store)(store.head.index), False
-        return restore.put_back(arguments, store)
+        return restore.put_back(arguments, store, recorded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -44,6 +45,29 @@ def test_git_status_is_in_nobodys_way(lab: Lab, live: bool) -> None:
     git(AGAIN)
     (lab.work / "b").write_text("somebody's")
     assert "modified outside Metamori: b;" in lab.verb("restore", 0, cwd=lab.work, code=14).stderr
+
+
+@needs_git
+def test_git_status_is_no_step(lab: Lab) -> None:
+    """What was undone can be done again after it, and what is refused has made no checkpoint."""
+    def git(words: str) -> str:
+        return subprocess.run(["sh", "-c", words], cwd=lab.work, env=lab.env, capture_output=True, text=True,
+                              check=True).stdout
+
+    git(f"{SETUP}; echo a > a; echo b > b; git add . && git commit -qm one; echo 2 > b; git commit -qam two")
+    lab.run(["git", "reset", "-q", "--hard", "HEAD~1"])
+    lab.verb("undo", cwd=lab.work)
+    assert git("git log --format=%s") == "two\none\n"
+    git(AGAIN)
+    said = json.loads(lab.verb("redo", "--json", cwd=lab.work).stdout)
+    assert (said["index"], said["recorded"]) == (1, 2)
+    assert git("git log --format=%s") == "one\n" and (lab.work / "b").read_text() == "b\n"
+    index = (lab.work / ".git" / "index").stat().st_ino
+    git(AGAIN.replace("2001", "2002"))
+    assert (lab.work / ".git" / "index").stat().st_ino != index
+    before = lab.log()["checkpoints"]
+    assert "nothing to redo" in lab.verb("redo", cwd=lab.work, code=13).stderr
+    assert lab.log()["checkpoints"] == before
 
 
 @needs_git

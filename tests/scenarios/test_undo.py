@@ -133,7 +133,7 @@ def test_when_the_run_is_over(lab: Lab) -> None:
     (lab.work / "three").write_text("changed from outside")
     lab.verb("undo", code=14)
     changed = lab.state()
-    lab.verb("undo", "--force")
+    assert json.loads(lab.verb("undo", "--force", "--json").stdout)["recorded"] == 4
     lab.assert_state(states[3], "what somebody else did is undone")
     lab.verb("redo")
     lab.assert_state(changed, "and is still there")
