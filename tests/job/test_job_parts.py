@@ -28,6 +28,7 @@ from metamori.runtime.job.places import Place
 from metamori.runtime.job.wire import Client, NoAnswer, Server
 from metamori.runtime.lifecycle import recover
 from metamori.store.format.records import UndoEntry
+from metamori.store.io.os_io import Door
 from metamori.store.read.store import Store
 
 
@@ -267,6 +268,23 @@ def test_who_looks_whether_a_run_is_alive_does_not_keep_it_from_beginning(
     node, _ = start._own_store(store, "run", Place("host", "boot", 1))
     assert node.is_locked
     node.close()
+
+
+def test_where_a_run_is_outlives_a_power_cut(tmp_path: Path) -> None:
+    """The note was renamed into place without its bytes: none of the job's history could be read any more."""
+    class Synced(Door):
+        def fsync(self, fd: int) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+
+    synced: list[str] = []
+    store = Store.create_or_open(str(tmp_path / "store"), Synced())
+    os.mkdir(store.layout.nodes)
+    node = Store.create_or_open(store.layout.node(b"run"))
+    places.note(store, b"run", Place("host", "boot", 1))
+    assert synced[-2:] == [f"{node.path}/.place.metamori-new", node.path]
+    assert places.read(store, b"run").host == "host"
+    os.truncate(f"{node.path}/place", 0)   # by one that was not durable yet
+    assert places.read(store, b"run").host == ""
 
 
 def test_what_nodes_may_share_is_left_out_where_it_is_mounted_below(lab: Lab) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from metamori.errors import MetamoriError
 from metamori.runtime.job import folder
+from metamori.store.io import commit
 from metamori.store.read.store import Store
 from metamori.tables.record import record
 
@@ -93,7 +94,7 @@ def note(store: Store, name: bytes, place: Place) -> None:
     """store: the job's."""
     data = {"host": place.host, "boot": place.boot, "dev": place.dev,
             "own": [[path.hex(), own, dev] for path, own, dev in place.own]}
-    folder.write_note(store.door, _file(store, name), data, durable=False)
+    folder.write_note(store.door, _file(store, name), data, durable=True)
 
 
 def read(store: Store, name: bytes) -> Place:
@@ -103,10 +104,11 @@ def read(store: Store, name: bytes) -> Place:
 
 def read_in(node: Store) -> Place:
     """The same, of the run's own store."""
-    try:
-        data = folder.read_note(node.door, os.path.join(node.layout.root, b"place"))
-    except FileNotFoundError:
+    path = os.path.join(node.layout.root, b"place")
+    found = commit.lstat_or_none(node.door, path)
+    if found is None or not found.st_size:             # notes were not durable once: a power cut may have emptied it
         return Place("", "", node.door.lstat(node.layout.format).st_dev)
+    data = folder.read_note(node.door, path)
     return Place(data["host"], data["boot"], data["dev"],
                  tuple((bytes.fromhex(path), own, dev) for path, own, dev in data["own"]))
 
