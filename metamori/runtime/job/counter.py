@@ -45,6 +45,12 @@ class Refused(MetamoriError):
     """No checkpoint of the job."""
 
 
+def text_of(error: Exception) -> str:
+    """For a person; a mistake of ours with its kind."""
+    said = sentence(error) if isinstance(error, MetamoriError | OSError) else ""
+    return said or f"{type(error).__name__}: {error}"
+
+
 class Ended(Refused):
     """A run has ended meanwhile, or was killed."""
 
@@ -171,6 +177,7 @@ class Counter(threading.Thread):
         self._leaving: set[bytes] = set()  # names: their commands have ended, and they record what these did
         self._round = 0
         self._over = threading.Event()
+        self.has_failed = False            # another may have the lock by then
         self._looked = self._since = self._arranged = time.monotonic()
         self._server = Server()
         try:
@@ -197,6 +204,10 @@ class Counter(threading.Thread):
                 self._hear(0.05)
                 if self._asked:
                     self._serve()
+        except Exception as error:         # a mistake of ours: who takes the lock next begins anew
+            self.say(f"the job's checkpoints are taken by another run from now on: {text_of(error)}")
+            self.store.close()
+            self.has_failed = True
         finally:                           # who has asked since asks the next one that counts
             self._server.close()
 
@@ -277,10 +288,8 @@ class Counter(threading.Thread):
         try:
             index = self.take(text)
             answer = {"what": "taken", "index": index}
-        except (MetamoriError, OSError, ValueError, LookupError) as error:
-            answer = {"what": "refused", "why": sentence(error) or type(error).__name__}
         except Exception as error:         # a mistake of ours must not leave the job without one that counts
-            answer = {"what": "refused", "why": f"{type(error).__name__}: {error}"}
+            answer = {"what": "refused", "why": text_of(error)}
         for who, message in self._joining:
             self._join(who, message)
         self._joining.clear()

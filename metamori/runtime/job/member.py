@@ -15,7 +15,7 @@ from metamori.runtime.area.run_area import NotAtRest
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.job import finish, folder
 from metamori.runtime.job.clock import Clock, now_ns
-from metamori.runtime.job.counter import FREEZE_S, READY_S, Counter
+from metamori.runtime.job.counter import FREEZE_S, READY_S, Counter, text_of
 from metamori.runtime.job.lines import Lines
 from metamori.runtime.job.relays import COUNTER, TOLD, Share
 from metamori.runtime.job.wire import Client, Message, NoAnswer
@@ -43,7 +43,7 @@ class Member(threading.Thread):
         self._client: Client | None = None
         self._lines: Lines | None = None   # that one, and those to other runs
         self._over = threading.Event()
-        self._heard, self._said = 0.0, ""
+        self._heard, self._asked, self._began, self._said = 0.0, 0.0, time.monotonic(), ""
         self._clock, self._clock_written = Clock(), 0.0
         self._store = Store(path)          # to look whether somebody counts
         self._requeued = os.path.join(self._store.layout.nodes, b"requeued")
@@ -52,7 +52,7 @@ class Member(threading.Thread):
 
     @property
     def counts(self) -> bool:
-        return self.counter is not None
+        return self.counter is not None and not self.counter.has_failed
 
     def checkpoint(self, message: str) -> int:
         """Of the whole job; its index. MetamoriError."""
@@ -102,9 +102,10 @@ class Member(threading.Thread):
         """The run's own store is complete and let go of. The last of all completes the job."""
         if self.counter is not None:
             self.counter.stop()
-            self._complete(self.counter.store)
-            self.counter.store.close()
-            return
+            if not self.counter.has_failed:
+                self._complete(self.counter.store)
+                self.counter.store.close()
+                return
         limit = time.monotonic() + _END_S
         store = Store.open(self.path)
         try:
@@ -133,28 +134,48 @@ class Member(threading.Thread):
     # -- the thread ----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        said, began = 0.0, time.monotonic()
         while not self._over.is_set():
-            if self._client is None and not self._reaches():
+            try:
+                if self._client is None and not self._reach():
+                    self._over.wait(0.1)
+                    continue
+                self._go_on()
+            except Exception as error:     # a mistake of ours must not end the checkpoints of all
+                self._hang_up()
+                self._say_once(error)
                 self._over.wait(0.1)
-                continue
-            assert self._client is not None and self._lines is not None
-            if time.monotonic() - said > _ALIVE_S:
-                self._client.send({"what": "alive?", "sent": now_ns()})
-                said = time.monotonic()
-                if said - self._clock_written > min(_CLOCK_S, (said - began) / 10):
-                    self._note_clock()
-            got = self._lines.receive(0.1)
-            if got is not None and got[0] == COUNTER:
-                self._take(got[1])
-                self._heard = time.monotonic()     # while it takes one it hears nothing
-            if not self.counts and self._nobody_answers():
-                self._lines.close()
-                self._client = self._lines = None
         self._note_clock()
-        if self._client is not None and self._lines is not None:
-            self._client.send({"what": "leave"})
-            self._lines.close()
+        if self._client is not None:
+            with suppress(Exception):      # else it is found to have ended
+                self._client.send({"what": "leave"})
+            self._hang_up()
+
+    def _go_on(self) -> None:
+        assert self._client is not None and self._lines is not None
+        if time.monotonic() - self._asked > _ALIVE_S:
+            self._client.send({"what": "alive?", "sent": now_ns()})
+            self._asked = time.monotonic()
+            if self._asked - self._clock_written > min(_CLOCK_S, (self._asked - self._began) / 10):
+                self._note_clock()
+        got = self._lines.receive(0.1)
+        if got is not None and got[0] == COUNTER:
+            self._take(got[1])
+            self._heard = time.monotonic()         # while it takes one it hears nothing
+        if not self.counts and self._nobody_answers():
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        line, self._lines, self._client = self._lines or self._client, None, None
+        if line:
+            with suppress(Exception):
+                line.close()
+
+    def _say_once(self, error: Exception) -> None:
+        """What is wrong, a full disk say, may pass: it is tried again."""
+        text = text_of(error)
+        if text != self._said and not isinstance(error, NoStore):      # which whoever watches the run says
+            self.say(f"the job's checkpoints cannot go on: {text}")
+        self._said = text
 
     def _note_clock(self) -> None:
         """Where it fails what is in doubt is lost, and said."""
@@ -183,22 +204,6 @@ class Member(threading.Thread):
             return silent > 3 * _ALIVE_S or (silent > _ALIVE_S + _LOOK_S and not self._store.is_busy())
         return False
 
-    def _reaches(self) -> bool:
-        """As `_reach`. What is wrong, a full disk say, may pass: it is said once, and tried again."""
-        try:
-            return self._reach()
-        except NoStore:                    # whoever watches the run says it
-            return False
-        except Exception as error:         # a mistake of ours must not end the checkpoints of all
-            if line := self._lines or self._client:
-                line.close()
-            self._client = self._lines = None
-            text = sentence(error) if isinstance(error, MetamoriError | OSError) else f"{type(error).__name__}: {error}"
-            if text != self._said:
-                self.say(f"the job's checkpoints cannot go on: {text}")
-            self._said = text
-            return False
-
     def _reach(self) -> bool:
         """A line to the one that counts; that may be this one from now on."""
         self._count_if_nobody_does()
@@ -218,7 +223,7 @@ class Member(threading.Thread):
         return True
 
     def _count_if_nobody_does(self) -> None:
-        if self.counter is not None:
+        if self.counts:
             return
         store = Store.open(self.path)
         try:
@@ -263,8 +268,8 @@ class Member(threading.Thread):
         try:
             with self._beating(begun), closing(Store.open(self.path)) as store:
                 answer["said"] = finish.complete_here(store, names)
-        except (MetamoriError, OSError, ValueError, LookupError) as error:
-            answer["why"] = f"{self.name_}: {sentence(error) or type(error).__name__}"
+        except Exception as error:         # whatever it is, who counts must not wait for us
+            answer["why"] = f"{self.name_}: {text_of(error)}"
         self._client.send(answer)
 
     def _cut(self, share: Share) -> None:
@@ -300,9 +305,8 @@ class Member(threading.Thread):
             self._ask_time(1)
             self._note_clock()
             self._client.send({"what": "written", "round": number, "index": index})
-        except (MetamoriError, OSError, ValueError, LookupError) as error:
-            self._client.send({"what": "failed", "round": number,
-                               "why": f"{self.name_}: {sentence(error) or type(error).__name__}"})
+        except Exception as error:         # whatever it is, the others must not wait for us
+            self._client.send({"what": "failed", "round": number, "why": f"{self.name_}: {text_of(error)}"})
         finally:
             session.when_ready = session.when_frozen = session.when_cut = None
 
