@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,12 @@ from test_job import everything_back
 
 pytest.importorskip("zmq")
 
-from metamori.errors import MetamoriError
+from metamori.errors import MetamoriError, StoreBusy
+from metamori.runtime.job import disks, folder, start
 from metamori.runtime.job.counter import Counter
 from metamori.runtime.job.member import ask
+from metamori.runtime.job.places import Place
+from metamori.runtime.job.wire import Server
 from metamori.store.read.store import Store
 
 FAILS = """
@@ -95,3 +100,43 @@ def test_what_nobody_expects_ends_one_checkpoint_at_most(lab: Lab, where: str) -
     said = end(ranks)
     assert "Traceback" not in said and "Exception" not in said, said
     everything_back(lab, seen)
+
+
+def test_who_waits_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+                                 ) -> None:
+    """As long as somebody is at work in it; not for a run that has it for itself, nor for one that is not reached."""
+    monkeypatch.setattr(start, "JOIN_S", 0.3)
+    monkeypatch.setattr(start, "SAY_S", 0.3)
+    store, other = (Store.create_or_open(str(tmp_path / "store")) for _ in range(2))
+    other.lock()
+    threading.Timer(1.5, other.unlock).start()
+    assert start._is_first(store, "job ")
+    assert capfd.readouterr().err == \
+        f"metamori: waiting for the store {store.path}: who has it may be restoring the files\n"
+    store.unlock()
+    other.lock()
+    os.mkdir(store.layout.run_area)
+    with pytest.raises(StoreBusy, match="is in use by a live run"):
+        start._is_first(store, "job ")
+    server = Server()
+    folder.write_counter(store, {"job": "job ", **server.reached})
+    began = time.monotonic()
+    with pytest.raises(StoreBusy, match="is in use by a run that is not reached, on "):
+        threading.Timer(2, server.close).start()       # till then it is too busy to answer
+        start._is_first(store, "job ")
+    assert time.monotonic() - began > 2
+    other.close()
+    assert start._is_first(store, "job ")
+    store.close()
+
+
+def test_who_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another task on the node has its files restored."""
+    monkeypatch.setattr("metamori.runtime.job.disk.LOCK_S", 0.1)
+    store = Store.create_or_open(str(tmp_path / "store"))
+    disk = disks.find(store, "host", make=True)
+    assert disk is not None
+    disk.store.lock()
+    threading.Timer(1, disk.store.unlock).start()
+    assert disks.bring(store, Place("host", "boot", 1, ((os.fsencode(tmp_path), True, 2),)), 1) == []
+    disk.store.close()

@@ -31,6 +31,7 @@ if "AHEAD" in os.environ:                  # seconds: this machine's clock; befo
 from metamori.cli.main import main
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.job import counter, finish, folder, member, places, relays, start, wire
+from metamori.store.read import create
 from metamori.store.read.store import Store
 
 where = Path(os.environ["HOLDS"])
@@ -51,6 +52,15 @@ def before(of, name, point, if_=lambda *args, **named: True):
 
 if "JOIN_S" in os.environ:
     counter._JOIN_S = float(os.environ["JOIN_S"])
+if "PATIENCE_S" in os.environ:
+    start.JOIN_S = float(os.environ["PATIENCE_S"])
+    start.SAY_S = start.JOIN_S / 2
+    is_over = start._Patience.is_over
+    def waits(self, is_at_work):
+        if time.monotonic() > self._began + 3 * start.JOIN_S:
+            (where / "for long.reached").touch()
+        return is_over(self, is_at_work)
+    start._Patience.is_over = waits
 take = member.Member._take
 def deaf(self, message):                   # to what a checkpoint begins with, if its command ends meanwhile
     if message["what"] == "prepare":
@@ -74,7 +84,13 @@ def frozen(self, *args):
     return found
 Session._freeze = frozen
 before(Session, "_freeze", "freeze", lambda *args, **named: threading.current_thread().name == "metamori member")
+before(start, "_note_scope", "restored")   # the job begins
+before(start, "_own_store", "own")
+before(create, "_is_to_be_made", "made")
+before(create, "_make", "empty")
 before(start, "_lock", "lock")             # its store is there by then, and nobody's
+before(start, "begin_area", "area")
+before(finish, "close", "close")
 before(places, "note", "note")
 before(counter.Counter, "_fold", "fold")
 before(counter.Counter, "join", "stop")
@@ -361,3 +377,59 @@ def test_where_the_disk_of_a_run_is_that_began_with_a_checkpoint(disks: Disks, n
         rank.ask("exit", "0")
     assert [rank.end() for rank in ranks] == ["", ""]
     all_disks_back(disks, seen)
+
+
+@pytest.mark.parametrize("point", ["made", "empty", "lock", "note", "area", "start"])
+def test_a_run_begins_while_the_job_ends(lab: Lab, point: str) -> None:
+    """All that it has made so far goes with the job: it is the first of the next one."""
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    first, late = Held(lab).ready(), Held(lab, "own", point)
+    first.do("append", "common", "first")
+    late.wait("own")
+    first.arm("close")
+    exits(first)
+    first.wait("close")
+    late.go("own")
+    late.wait(point)
+    first.go("close")
+    assert first.end() == ""
+    seen[1] = picture(lab.work)
+    late.go(point)
+    late.ready().do("append", "common", "late")
+    assert checkpoint(lab, seen) == 2
+    finish(lab, [late], seen)
+
+
+def test_the_files_of_a_job_take_long_to_go_back(lab: Lab) -> None:
+    """Its other runs wait: the lock of its store says that somebody lives."""
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = [Held(lab, "restored", PATIENCE_S="0.5")]
+    ranks[0].wait("restored")
+    ranks += [Held(lab, PATIENCE_S="0.5") for _ in range(2)]
+    for rank in ranks[1:]:
+        rank.wait("for long")
+    ranks[0].go("restored")
+    for rank in ranks:
+        rank.ready().do("append", "common", "one")
+    checkpoint(lab, seen)
+    said = finish(lab, ranks, seen, False)
+    assert said.count(f"metamori: waiting for the store {lab.store}: who has it may be restoring the files\n") >= 2
+
+
+def test_a_run_joins_while_a_checkpoint_takes_long(lab: Lab) -> None:
+    """It is answered when that is there."""
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = three(lab, seen)
+    ranks.append(Held(lab, "start", PATIENCE_S="0.5"))
+    ranks[3].wait("start")
+    ranks[0].arm("fold")
+    verb = asked(lab)
+    ranks[0].wait("fold")
+    ranks[3].go("start")
+    ranks[3].wait("for long")
+    ranks[0].go("fold")
+    assert index_of(verb) == 2
+    seen[2] = picture(lab.work)
+    ranks[3].ready().do("append", "common", "late")
+    checkpoint(lab, seen)
+    assert "who has it may be restoring the files" in finish(lab, ranks, seen, False)

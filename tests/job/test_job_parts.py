@@ -23,7 +23,7 @@ pytest.importorskip("zmq")
 from metamori.errors import MetamoriError
 from metamori.runtime.job import finish, folder, places, start
 from metamori.runtime.job.counter import Round
-from metamori.runtime.job.member import dial, identity, name_of
+from metamori.runtime.job.member import dial, identity, is_same_job, name_of
 from metamori.runtime.job.places import Place
 from metamori.runtime.job.wire import Client, NoAnswer, Server
 from metamori.runtime.lifecycle import recover
@@ -71,7 +71,11 @@ def test_a_round_is_short_when_one_that_is_awaited_ends() -> None:
 
 def test_names_of_runs_and_jobs() -> None:
     assert identity("", {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}) == "12 1"
-    assert identity("mine", {"SLURM_JOB_ID": "12"}) == "mine"
+    again = {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "1"}
+    assert is_same_job(identity("", {"SLURM_JOB_ID": "12"}), identity("", again))
+    assert is_same_job(identity("my a", {}), identity("my a", again))
+    assert not is_same_job(identity("my a", {}), identity("my b", {}))
+    assert not is_same_job(identity("my a", {}), identity("my b", again))
     assert name_of({"SLURM_PROCID": "3"}, "n1") == "3.n1"
 
 

@@ -27,6 +27,7 @@ from metamori.runtime.checkpoint.job_stamps import Stamps
 from metamori.runtime.job import folder, places
 from metamori.runtime.job.fold import JobFold
 from metamori.runtime.job.part import Part
+from metamori.runtime.lifecycle import child_loop
 from metamori.runtime.lifecycle.recover import finish_if_needed
 from metamori.store.format import files
 from metamori.store.format.records import Head, Identity
@@ -39,6 +40,7 @@ from metamori.store.restore import external_changes, partial_checkpoint, restore
 from metamori.store.restore.resume_point import BEFORE_RESTORE, BEFORE_RUN
 
 LOCK_S = 60.0
+SAY_S = 5.0
 _ELSEWHERE = b"elsewhere"                  # in the store of a run that was completed on another machine
 OUTSIDE = (BEFORE_RUN, BEFORE_RESTORE, partial_checkpoint.REASON)        # why there are records that are not of a job
 
@@ -140,16 +142,20 @@ class Disk:
         return commit.exists(self.store.door, os.path.join(self._left, b"since"))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, limit_s: float = LOCK_S) -> Iterator[None]:
         """StoreBusy."""
-        limit = time.monotonic() + LOCK_S
+        began, said = time.monotonic(), False
         while True:
             try:
                 self.store.lock()
                 break
             except StoreBusy:
-                if time.monotonic() > limit:
+                waited = time.monotonic() - began
+                if waited > limit_s:
                     raise
+                if waited > SAY_S and not said:
+                    said = True
+                    child_loop.say(f"waiting for the store {self.store.path}: who has it may be restoring the files")
                 time.sleep(0.02)
         try:
             yield

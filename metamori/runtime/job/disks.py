@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Iterable, Iterator
@@ -114,7 +115,7 @@ def bring(of: Store, place: places.Place, run: int) -> list[str]:
     if disk is None:
         return []
     try:
-        with disk.locked():
+        with disk.locked(math.inf):        # another run of this machine is at it
             if disk.job_run == run and not disk.is_left:
                 return []                  # another run of this machine was first
             if disk.is_left and disk.job_run == run:

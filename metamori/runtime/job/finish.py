@@ -58,8 +58,8 @@ def finish(store: Store, durable: bool = True) -> list[str]:
     for name in names:
         if folder.is_alive(store, name):
             raise StoreBusy(f"a job in {store.path} is alive: {os.fsdecode(name)}")
-    if not names:                          # killed before its first run began: not even its number may be there
-        close(store)
+    if not (names and commit.exists(store.door, os.path.join(store.layout.nodes, b"run"))):
+        close(store)                       # killed before its first run began; or made anew by one that came too late
         return []
     if any(is_unfinished(store, name) for name in names):
         job_stamps.require_later(store.door, store.layout.order, max(_places(store, names), default=0))

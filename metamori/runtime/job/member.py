@@ -408,14 +408,16 @@ def dial(path: str, wait_s: float = 10.0) -> Client:
 
 
 def identity(given: str, environ: dict[str, str]) -> str:
-    """Which job this is: of its name, or of the one who started its runs."""
-    restarts = environ.get("SLURM_RESTART_COUNT", "")
-    if given:
-        return f"{given} {restarts}".strip()
-    for variable in ("SLURM_JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"):
-        if environ.get(variable):
-            return f"{environ[variable]} {restarts}".strip()
-    return "by hand"
+    """Which job this is: its name, or that of who started its runs, and how often it was queued again."""
+    started = (environ.get(variable) for variable in
+               ("SLURM_JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"))
+    name = given or next(filter(None, started), "by hand")
+    return f"{name} {environ.get('SLURM_RESTART_COUNT', '')}"
+
+
+def is_same_job(one: str, other: str) -> bool:
+    """However often it was queued again."""
+    return one.rpartition(" ")[0] == other.rpartition(" ")[0]
 
 
 def name_of(environ: dict[str, str], host: str) -> str:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from metamori.runtime.job.counter import Counter
 
 _REFUSED = ("memory", "isolate", "strict", "keep_last", "max_bytes", "on_checkpoint", "each_command")
-JOIN_S = 60.0
+JOIN_S = 60.0                              # while nobody can be seen at work
+SAY_S = 5.0                                # of waiting for somebody who is
 SWITCH_S = 0.0002                          # programs stand still while one thread waits for another (5 ms by default)
 
 
@@ -82,45 +83,70 @@ def run(config: Config, command: list[str], resumes: bool, stdio: bool, verb: Ve
 def begin(config: Config, command: list[str], verb: Verb, resumes: bool = False, stdio: bool = False,
           elsewhere: Elsewhere | None = None) -> Begun:
     """MetamoriError, OSError. elsewhere: of a process of the job that is on another machine than its run."""
-    from metamori.runtime.checkpoint.session import Session
     from metamori.runtime.job import member
 
     child_loop.hold_all()
     sys.setswitchinterval(SWITCH_S)
     host = socket.gethostname()
-    identity = elsewhere.identity if elsewhere else member.identity(config.job or "", dict(os.environ))
+    one = elsewhere or Elsewhere(member.identity(config.job or "", dict(os.environ)), os.getcwd())
     while True:
         store = Store.open(config.store) if elsewhere else Store.create_or_open(config.store)
         place = _place(store, config, host)
         counter = None
-        if _is_first(store, identity):
-            counter = _begin(store, config, identity, resumes, stdio, None if elsewhere else verb)
+        if _is_first(store, one.identity):
+            counter = _begin(store, config, one.identity, resumes, stdio, None if elsewhere else verb)
+        number = _number(store)
         try:
-            _bring_disk(config.store, place)
-            node, name = _own_store(store, member.name_of(dict(os.environ), host), place)
-            break
+            return _joined(store, number, config, command, verb, place, one, counter)
         except BaseException as error:
-            if counter is not None:
+            if counter is not None and counter.store.is_locked:
                 counter.stop()
                 with suppress(StoreBusy):  # others have joined: one of them counts from now on
                     finish.finish(counter.store)
                 counter.store.close()
-            elif isinstance(error, FileNotFoundError) and not folder.is_there(store):
-                continue                   # the job's first run could not begin, and has ended it
+            elif isinstance(error, Exception) and _is_over(store, number):
+                continue                   # its other runs have ended, or its first could not begin
             raise
+
+
+def _joined(store: Store, number: int, config: Config, command: list[str], verb: Verb, place: Place, one: Elsewhere,
+            counter: Counter | None) -> Begun:
+    """In the job of this number. Its end waits for who has joined, not for who is about to: any call on what is the
+    job's may fail meanwhile, or make it anew. MetamoriError, OSError."""
+    from metamori.runtime.checkpoint.session import Session
+    from metamori.runtime.job import member
+
+    _bring_disk(config.store, place)
+    node, name = _own_store(store, member.name_of(dict(os.environ), place.host), place)
     own = replace(config, store=node.path, exclude=(*config.exclude, store.path))
-    area, _ = begin_area(node, own, os.getpid(), launch_record.present(command))
-    node.door.link(node.layout.buffer(area.head.run), store.layout.buffer(area.head.run))
+    try:
+        area, _ = begin_area(node, own, os.getpid(), launch_record.present(command))
+        node.door.link(node.layout.buffer(area.head.run), store.layout.buffer(area.head.run))
+    except BaseException:
+        node.close()
+        raise
     session = Session(node, area)
-    one = member.Member(store.path, name, session, identity, child_loop.say, counter)
     environ = verb.environment(own)
-    environ[VARIABLE] = text(config, replace(elsewhere, file="") if elsewhere else Elsewhere(identity, os.getcwd()))
-    begun = Begun(own, session, one, environ, verb.own_part(environ))
-    one.start()
-    if not one.joined.wait(JOIN_S):
+    environ[VARIABLE] = text(config, replace(one, file=""))
+    begun = Begun(own, session, member.Member(store.path, name, session, one.identity, child_loop.say, counter),
+                  environ, verb.own_part(environ))
+    begun.one.start()
+    try:
+        _wait_for_answer(begun.one, store, number)
+    except BaseException:
         _give_up(begun)
-        raise MetamoriError(f"no answer from the run that counts; {store.path}/job says where it is")
+        raise
     return begun
+
+
+def _wait_for_answer(one: member.Member, store: Store, number: int) -> None:
+    """MetamoriError."""
+    patience = _Patience(store)
+    while not one.joined.wait(0.2):
+        if _is_over(store, number) or patience.is_over(one.counts or store.is_busy()):
+            raise MetamoriError(f"no answer from the run that counts; {store.path}/job says where it is")
+    if _is_over(store, number):
+        raise MetamoriError(f"the job in {store.path} ended, and another began")
 
 
 def follow(begun: Begun, command: list[str], file: str = "", folder: int = -1) -> int:
@@ -147,6 +173,8 @@ def follow(begun: Begun, command: list[str], file: str = "", folder: int = -1) -
 
 def _give_up(begun: Begun) -> None:
     begun.one.leave()
+    with suppress(FileNotFoundError):      # the job was over, and all that was in it went
+        begun.session.area.retire()
     begun.session.area.remove()
     begun.session.store.close()
     begun.one.end()
@@ -159,39 +187,66 @@ def _place(store: Store, config: Config, host: str) -> Place:
     return places.look(store, host, dict.fromkeys((os.getcwdb(), *tracked, *scope.folders)))
 
 
+def _number(store: Store) -> int:
+    """Of the job in this store, 0 where it is over."""
+    try:
+        return finish.job_run(store)
+    except FileNotFoundError:
+        return 0
+
+
+def _is_over(store: Store, number: int) -> bool:
+    return not number or _number(store) != number
+
+
+class _Patience:
+    """Of who waits for the job. The lock of its store proves that who has it lives; that may take as long as the files
+    do to go back, or a killed run to be completed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._began, self._said = store, time.monotonic(), False
+        self._limit = self._began + JOIN_S
+
+    def is_over(self, is_at_work: bool) -> bool:
+        now = time.monotonic()
+        if is_at_work:
+            self._limit = now + JOIN_S
+            if not self._said and now > self._began + SAY_S:
+                self._said = True
+                child_loop.say(f"waiting for the store {self._store.path}: who has it may be restoring the files")
+        return now > self._limit
+
+
 def _is_first(store: Store, identity: str) -> bool:
     """Whether this is the first run of the job: the store is locked then, else closed: another one counts."""
-    from metamori.runtime.job.wire import Client, NoAnswer
+    from metamori.runtime.job import member, wire
 
-    limit = time.monotonic() + JOIN_S
-    other = ""
+    patience = _Patience(store)
     while True:
         try:
             store.lock()
         except StoreBusy:
             reached = folder.read_counter(store)
-            if reached is not None:
-                try:
-                    client = Client(reached)
-                    client.close()
-                    if client.job == identity:
-                        store.close()
-                        return False
-                    other = client.job
-                    if other.partition(" ")[0] != identity.partition(" ")[0]:
-                        limit = 0.0        # not one that was queued again, and whose runs are on their way out
-                except NoAnswer:
-                    pass
-            if time.monotonic() > limit:
-                whose = f"job {other}" if other else "a command"
+            other = wire.job_of(reached) if reached else ""
+            if other == identity:
+                store.close()
+                return False
+            if other:                      # one that was queued again has runs that are on their way out
+                is_at_work, whose = False, f"job {other.strip()}"
+            elif reached:                  # or one of a job that was killed, whose end somebody records
+                is_at_work, whose = wire.is_reached(reached), f"a run that is not reached, on {reached['host']}"
+            else:
+                is_at_work, whose = not commit.exists(store.door, store.layout.run_area), "a live run"
+            if patience.is_over(is_at_work) or (other and not member.is_same_job(other, identity)):
                 raise StoreBusy(f"the store {store.path} is in use by {whose}") from None
             time.sleep(0.05)
             continue
         if not (folder.is_there(store) and folder.is_live(store.path)):
+            commit.remove_file(store.door, store.layout.job, durable=False)    # nobody is reached there any more
             return True
         store.unlock()                     # its next one to count takes the lock
         time.sleep(0.2)
-        if time.monotonic() > limit:
+        if patience.is_over(False):
             raise StoreBusy(f"the store {store.path} is in use by a live job")
 
 
@@ -255,17 +310,17 @@ def _own_store(store: Store, name: str, place: Place) -> tuple[Store, str]:
             taken = f"{name}-{tried}"
     node = Store.create_or_open(os.fsdecode(path))
     _lock(node)
-    places.note(store, os.fsencode(taken), place)
     try:
+        places.note(store, os.fsencode(taken), place)
         places.require_alike(store, os.fsencode(taken), place)
-    except MetamoriError:
+        scope = recorded.read(store.door, store.layout)
+        if scope is not None:
+            recorded.write(node.door, node.layout, scope)
+        number = _take_run_number(store)
+        node.number_runs_from(number)
+    except BaseException:
         node.close()
         raise
-    scope = recorded.read(store.door, store.layout)
-    if scope is not None:
-        recorded.write(node.door, node.layout, scope)
-    number = _take_run_number(store)
-    node.number_runs_from(number)
     return node, taken
 
 

@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import zmq
@@ -163,6 +164,25 @@ class Client:
     def _end(self) -> None:
         if self._owns:
             self.context.term()
+
+
+def job_of(reached: Message) -> str:
+    """Whose run answers; "" where none does."""
+    try:
+        client = Client(reached)
+    except NoAnswer:
+        return ""
+    client.close()
+    return client.job
+
+
+def is_reached(reached: Message) -> bool:
+    """Whether somebody listens there, who may have no time to answer."""
+    for each in candidates(reached):
+        with suppress(OSError):
+            socket.create_connection((each, reached["port"]), _REACH_S).close()
+            return True
+    return False
 
 
 def wait(ends: Iterable[Server | Client], wait_s: float) -> None:
