@@ -66,3 +66,20 @@ def test_without_the_files_of_that_instant_it_does_not_go_on(built, reference, t
     done = launch.run(tmp_path, *words(program, STEPS, 2))
     assert "resumed at step 9" in done.stderr
     assert {"out": done.stdout.encode(), **content(tmp_path)} == reference
+
+
+def test_killed_before_the_memory_is_recorded(built, reference, tmp_path):
+    """The files' index is there by then. It was the one to continue from, at each start anew, and no memory fits it."""
+    launch.need("openmpi")
+    program = launch.compiled("stencil", "openmpi", built)
+    launch.configure(tmp_path)
+    stood_still(tmp_path, program, 3)
+    max((tmp_path / "Meta").rglob("ckpt*.json"), key=lambda path: int(path.stem[4:])).unlink()
+    noted = tmp_path / ".metamori" / "levels"
+    lines = noted.read_text().splitlines(True)
+    assert [int(line.split()[0]) for line in lines] == [0, *(
+        entry["index"] for entry in log(tmp_path) if entry["message"] == "level 3")]
+    noted.write_text("".join(lines[:-1]))
+    done = launch.run(tmp_path, *words(program, STEPS, 3, "--resume", "--resume-at", "level *"))
+    assert "resumed at step 6" in done.stderr
+    assert {"out": done.stdout.encode(), **content(tmp_path)} == reference

@@ -24,6 +24,7 @@ from metamori.levels.protect.record import Member, Record
 from metamori.levels.setup import aligned_buffers
 from metamori.levels.setup.paths import Paths
 from metamori.levels.setup.settings import MPIIO, Settings
+from metamori.store.restore import memory_records
 
 
 class NotTaken(MetamoriError):
@@ -156,6 +157,8 @@ def settle(group: Any, everybody: Any, parts: list[Part], order: Order, chosen: 
     try:
         if everybody.rank == 0:
             record.write_record(parts[0].paths, made)
+            for store, index in order.files.items():
+                memory_records.note(store, index)
     except OSError as error:
         wrong = str(error)
     agree(everybody, wrong)

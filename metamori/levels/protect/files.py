@@ -17,6 +17,7 @@ from typing import Any
 
 from metamori.errors import MetamoriError
 from metamori.runtime.job import folder
+from metamori.store.restore import memory_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class Files:
 
     def checkpoint(self, message: str) -> int:
         """By the leader: the store's new index."""
+        if self.is_of_job:                 # where only a new start brings files back
+            memory_records.begin(self.opened())
         return self._call("metamori_checkpoint_message", message.encode())
 
     def back(self, index: int) -> None:

@@ -22,6 +22,7 @@
     nodes/order                  which of them was first at what (docs/adr/0060)
     nodes/folded/<k>             which of their indexes the job's index k holds
     disks/<host>/                a store of the files on the own disk of a machine of a job (runtime/job/disk.py)
+    levels                       which of a job's indexes have its programs' memory (store/restore/memory_records.py)
     nodes.over                   what `nodes` is renamed to when the job is over, before it is removed
     kept/<name>                  backing files of objects that have no name at present. Names made of digits only
                                  are object numbers and belong to `move`; a run uses names with a letter
@@ -159,6 +160,10 @@ class Layout:
     @property
     def disks(self) -> bytes:
         return self._in(b"disks")
+
+    @property
+    def levels(self) -> bytes:
+        return self._in(b"levels")
 
     @property
     def nodes_over(self) -> bytes:

@@ -14,6 +14,7 @@ import os
 
 from metamori.store.format.records import END
 from metamori.store.read.store import Store
+from metamori.store.restore import memory_records
 from metamori.store.restore.partial_checkpoint import REASON as IN_PART
 
 __all__ = ["BEFORE_RESTORE", "BEFORE_RUN", "END", "REQUEUED", "first_end", "is_checkpoint", "needs", "point"]
@@ -81,7 +82,8 @@ def is_checkpoint(store: Store, index: int, with_memory: bool = False, named: st
     from fnmatch import fnmatchcase  # it takes `re`
 
     meta = store.meta(index)
-    return meta.reason == "checkpoint" and (bool(meta.memory) or not with_memory) and fnmatchcase(meta.message, named)
+    return meta.reason == "checkpoint" and (bool(meta.memory) or not with_memory) and fnmatchcase(
+        meta.message, named) and not memory_records.is_missing(store, index, meta.message)
 
 
 def _without_changes(store: Store, index: int) -> int:
