@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from metamori.levels.formats import checksummed_file
 from metamori.levels.formats.checksummed_file import Broken
 from metamori.levels.formats.sink import Sink
 from metamori.levels.formats.source import LONG, FileSource
@@ -104,3 +105,12 @@ def test_rooms_are_lent_again_and_a_forked_child_has_its_own():
     again = aligned_buffers.lend()
     assert again is mine and again[:4] == b"mine"
     aligned_buffers.give_back(again)
+
+
+def test_folders_that_are_new_are_durable_too(tmp_path, monkeypatch):
+    """Of a record as of a checkpoint: a power cut took it, with the folder that was made for it."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    checksummed_file.put(str(tmp_path / "new" / "below" / "record"), b"x")
+    os.close(checksummed_file.create(str(tmp_path / "other" / "file")))
+    assert synced == [str(tmp_path / each) for each in ("new/below", "new", "", "other", "")]

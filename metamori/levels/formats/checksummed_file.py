@@ -84,15 +84,20 @@ def read(path: str, start: int = 0, size: int | None = None) -> Sealed:
 
 def create(path: str) -> int:
     """A descriptor of a new empty file, whose name is durable with the file."""
-    folder = os.path.dirname(path)
-    fresh = [folder]                       # the folders in which a name is new
-    while not os.path.isdir(fresh[-1]):
-        fresh.append(os.path.dirname(fresh[-1]))
-    os.makedirs(folder, exist_ok=True)
+    fresh = _folders_for(path)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     for each in fresh:
         sync_folder(each)
     return fd
+
+
+def _folders_for(path: str) -> list[str]:
+    """Made for a file. Those in which a name is new with it: to be synced once it is there."""
+    fresh = [os.path.dirname(path)]
+    while not os.path.isdir(fresh[-1]):
+        fresh.append(os.path.dirname(fresh[-1]))
+    os.makedirs(fresh[0], exist_ok=True)
+    return fresh
 
 
 def write(fd: int, pieces: Iterable[Buffer | bytes]) -> int:
@@ -142,7 +147,7 @@ def sync_folder(path: str) -> None:
 
 def put(path: str, data: bytes) -> None:
     """A small file, in one step and durably."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    fresh = _folders_for(path)
     partial = f"{path}.{os.getpid()}"
     fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
@@ -150,4 +155,5 @@ def put(path: str, data: bytes) -> None:
     finally:
         finish(fd)
     os.rename(partial, path)
-    sync_folder(os.path.dirname(path))
+    for each in fresh:
+        sync_folder(each)
