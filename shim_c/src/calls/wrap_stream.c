@@ -22,6 +22,8 @@ extern int __vasprintf_chk(char **text, int flag, const char *format, va_list li
 enum { SLOT_READ = 14, SLOT_WRITE, SLOT_SEEK, SLOT_CLOSE, SLOT_STAT };
 /* glibc's _IO_FLAGS2_NOTCANCEL (mode "c"), and _IO_FLAGS2_CLOEXEC, which stays when the stream is opened again without */
 enum { NOT_CANCELLED = 2, OPENED_WITH_E = 0x40 };
+/* its _IO_LINKED (to be flushed at the end) and _IO_IS_FILEBUF */
+enum { LINKED = 0x80, OF_A_FILE = 0x2000 };
 
 /* Whoever is cancelled in a call of ours leaves the stream locked. */
 static int hold_if(int holds)
@@ -132,10 +134,12 @@ static int asks_for(char letter, const char *mode)
     return 0;
 }
 
+static int is_tracked(int fd) { return mm_active && (unsigned)fd < MM_FDS && mm_fds[fd].fit; }
+
 static void register_stream(FILE *f, const char *mode)
 {
     int fd = f->_fileno;
-    if (!active() || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
+    if (!active() || !is_tracked(fd))
         return;
     struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
     mm_lock_own(&mm_streams_lock, MM_LOCK_STREAMS);
@@ -224,46 +228,90 @@ EXPORT FILE *setmntent(const char *path, const char *mode)
     return f;
 }
 
+/* "a": glibc sets O_APPEND by a call inside itself, and seeks then; whoever writes meanwhile has to know.  Not where it refuses. */
+static int begins_to_append(int fd, const char *mode)
+{
+    if (mode[0] != 'a' || !is_tracked(fd) || !writable(fd) || (asks_for('+', mode) && !readable(fd)))
+        return 0;
+    long flags = sys(SYS_fcntl, fd, F_GETFL);
+    return flags >= 0 && !(flags & O_APPEND) && mm_set_flags(fd, (int)flags | O_APPEND) == 0;
+}
+
 EXPORT FILE *fdopen(int fd, const char *mode)
 {
+    int appends = begins_to_append(fd, mode);
     FILE *f = stream_on(fd, mode);
+    if (f && appends && !asks_for('+', mode))
+        lseek(fd, 0, SEEK_END);
     if (f)
         register_stream(f, mode);
     return f;
 }
 
+/* Closed for the program, but its memory kept: the stream as it stands right after fopen, without a descriptor. */
+static int close_but_keep(FILE *f)
+{
+    int failed = fflush(f), saved = errno, fd = f->_fileno;
+    mm_stream_empty(f);
+    f->_fileno = -1;
+    f->_flags |= 0x0c;                 /* neither reads nor writes */
+    if (close(fd) < 0)
+        return -1;
+    errno = saved;
+    return failed;
+}
+
+/* A stream that is closed, by that or by glibc, which then lets it go. */
+static int outlived(const FILE *f) { return f->_fileno < 0 && (f->_flags & (LINKED | OF_A_FILE)) == (LINKED | OF_A_FILE); }
+
+/* What glibc leaves where it cannot open again: a stream that is closed, and not freed. */
+static FILE *not_reopened(FILE *f, int known, int error)
+{
+    if (known)
+        close_but_keep(f);
+    else
+        REAL(freopen)("", "r", f);
+    errno = error;
+    return NULL;
+}
+
+/* On /dev/null.  Where no number is left beside that of the file, which is open already, the stream's own is free once it failed. */
+static int made_anew(FILE *f, const char *mode)
+{
+    char room[256];
+    const char *plain = plain_mode(mode, room) ? room : "";
+    return REAL(freopen)("/dev/null", plain, f) || (errno == EMFILE && REAL(freopen)("/dev/null", plain, f));
+}
+
 /* glibc reopens by internal calls: let it make the stream anew on /dev/null, then put the file in that place. */
 EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
 {
-    char link[40], plain[256];
+    char link[40];
     int flags = flags_of_mode(mode);
-    if ((!active() && mm_ready != 2) || flags < 0 || !f || f->_fileno < 0)
+    if ((!active() && mm_ready != 2) || !f || !(f->_flags & OF_A_FILE) || (f->_fileno < 0 && !path))
         return REAL(freopen)(path, mode, f);
+    int old = f->_fileno, known = outlived(f);      /* an index that knew the FILE still knows it */
     if (!path) {
-        snprintf(link, sizeof link, "/proc/thread-self/fd/%d", f->_fileno);
+        snprintf(link, sizeof link, "/proc/thread-self/fd/%d", old);
         path = link;
-        flags &= ~(O_CREAT | O_EXCL);
+        flags = flags < 0 ? flags : flags & ~(O_CREAT | O_EXCL);
     }
     fflush(f);
-    int fd = open(path, flags & ~O_CLOEXEC, 0666), saved = errno;
-    if (fd < 0) {
-        fclose(f);
-        errno = saved;
-        return NULL;
-    }
-    int old = f->_fileno;
-    if (fd == old) {                   /* the stream's was closed behind it: its number is about to be given away */
+    int fd = flags < 0 ? fail(-EINVAL) : open(path, old < 0 ? flags : flags & ~O_CLOEXEC, 0666), saved = errno;
+    if (fd >= 0 && fd == old) {        /* the stream's was closed behind it: its number is about to be given away */
         fd = dup(old);
+        saved = errno;
         close(old);
     }
-    int known = 0;                     /* an index that knew the FILE still knows it */
-    if (mm_active && (unsigned)old < MM_FDS && mm_fds[old].fit) {
+    if (is_tracked(old)) {
         known = mm_fit_at(mm_area, mm_fds[old].fit)->created < mm_area->head->epoch;
         enter();
         mm_closing(old);
         leave();
     }
-    if (!REAL(freopen)("/dev/null", plain_mode(mode, plain) ? plain : "", f)) {
+    if (fd < 0)
+        return not_reopened(f, known, saved);
+    if (!made_anew(f, mode)) {
         saved = errno;
         close(fd);
         errno = saved;
@@ -271,15 +319,20 @@ EXPORT FILE *freopen(const char *path, const char *mode, FILE *f)
     }
     if (flags & O_CLOEXEC)
         f->_flags2 |= OPENED_WITH_E;
-    int r = dup3(fd, f->_fileno, f->_flags2 & OPENED_WITH_E ? O_CLOEXEC : 0);
-    close(fd);
-    if (r < 0)
-        return NULL;
+    if (old < 0) {
+        close(f->_fileno);
+        f->_fileno = fd;
+    } else {
+        int r = dup3(fd, f->_fileno, f->_flags2 & OPENED_WITH_E ? O_CLOEXEC : 0);
+        close(fd);
+        if (r < 0)
+            return NULL;
+    }
     if (mode[0] == 'a' && !(flags & O_RDWR))
         lseek(f->_fileno, 0, SEEK_END);
     f->_offset = -1;
     register_stream(f, mode);
-    if (known && active() && (unsigned)f->_fileno < MM_FDS && mm_fds[f->_fileno].fit)
+    if (known && active() && is_tracked(f->_fileno))
         mm_fit_at(mm_area, mm_fds[f->_fileno].fit)->created = 0;
     return f;
 }
@@ -304,8 +357,6 @@ EXPORT void perror(const char *text)
         stderr->_flags |= 0x20;        /* _IO_ERR_SEEN */
     errno = saved;
 }
-
-static int is_tracked(int fd) { return mm_active && (unsigned)fd < MM_FDS && mm_fds[fd].fit; }
 
 /* glibc's write by calls inside itself. */
 EXPORT void herror(const char *text)
@@ -385,28 +436,12 @@ EXPORT int __dprintf_chk(int fd, int flag, const char *format, ...)
     return r;
 }
 
-/* Closed for the program, but its memory kept: the stream as it stands right after fopen, without a descriptor. */
-static int close_but_keep(FILE *f)
-{
-    int failed = fflush(f), saved = errno, fd = f->_fileno;
-    mm_stream_empty(f);
-    f->_fileno = -1;
-    f->_flags |= 0x0c;                 /* neither reads nor writes */
-    if (close(fd) < 0)
-        return -1;
-    errno = saved;
-    return failed;
-}
-
-/* The analyzer takes the fclose that freopen calls for libc's, which it knows to free its stream, and then looks into it:
- * it is this one, and libc's comes last. */
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wanalyzer-use-after-free"
-#endif
 EXPORT int fclose(FILE *f)
 {
-    int fd = f ? f->_fileno : -1;
-    if (LIKELY(!mm_active || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit || f == stdin || f == stdout || f == stderr))
+    int fd = f ? f->_fileno : -1, standard = f == stdin || f == stdout || f == stderr;
+    if (UNLIKELY(fd < 0) && mm_active && f && !standard && outlived(f))
+        return EOF;                    /* it could not be opened again (freopen) */
+    if (LIKELY(!is_tracked(fd)) || standard)
         return REAL(fclose)(f);
     struct mm_fit *fit = mm_fit_at(mm_area, mm_fds[fd].fit);
     if (fit->stream == (uint64_t)(uintptr_t)f && fit->created < mm_area->head->epoch && fit->process == mm_self_process)
