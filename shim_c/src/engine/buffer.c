@@ -40,6 +40,8 @@ static int try(uintptr_t first, uintptr_t last, int what)
     return r == 0 || (r == -EINVAL && what != 1 && can_be_read(first, last));
 }
 
+static int may_be_cut(uintptr_t first, uintptr_t last) { return last >= mm_file_maps.first && first <= mm_file_maps.last; }
+
 size_t mm_try(const void *p, size_t count, int what)
 {
     uintptr_t first = (uintptr_t)p & ~4095ul, last = ((uintptr_t)p + count - 1) & ~4095ul;
@@ -50,7 +52,7 @@ size_t mm_try(const void *p, size_t count, int what)
             end += 4096;
         return end > (uintptr_t)p ? end - (uintptr_t)p : 0;
     }
-    if (last + 4095 >= mm_file_maps.first && first <= mm_file_maps.last)
+    if (may_be_cut(first, last + 4095))
         return count;                  /* what is usable now */
     /* what meets what is known already is known with it: names lie on two pages of a stack as often as on one */
     struct mm_tried *t = &mm_tried[what];
@@ -58,6 +60,11 @@ size_t mm_try(const void *p, size_t count, int what)
     *t = (struct mm_tried){ meets && t->first < first ? t->first : first,
                             meets && t->last > last + 4095 ? t->last : last + 4095, generation };
     return count;
+}
+
+size_t mm_try_lasting(const void *p, size_t count, int what)
+{
+    return may_be_cut((uintptr_t)p, (uintptr_t)p + count - 1) ? 0 : mm_try(p, count, what);
 }
 
 /* A frame that holds what the disk buffer has of a chunk, nothing if it is new; 0: there is none to be had. */
@@ -119,14 +126,16 @@ static void leave_full(uint32_t frame)
 static long write_piece(uint32_t frame, const char *from, size_t count, uint64_t at, int what)
 {
     uint32_t inside = at % MM_CHUNK;
+    char *to = mm_frame_bytes(mm_area, frame) + inside;
     MM_ASSERT(inside + count <= MM_CHUNK && mm_frame_at(mm_area, frame)->chunk == at / MM_CHUNK);
-    if (what != MM_COPIED_UP)
-        count = mm_usable(from, count, 0);
-    if (!count)
-        return -EFAULT;
-    mm_frame_newer(mm_frame_at(mm_area, frame), inside, inside + count);
-    memcpy(mm_frame_bytes(mm_area, frame) + inside, from, count);
-    return count;
+    size_t lasts = what == MM_COPIED_UP ? count : mm_lasting(from, count, 0);
+    mm_frame_newer(mm_frame_at(mm_area, frame), inside, inside + (lasts ? lasts : count));
+    if (!lasts) {                      /* by way of the disk buffer, of which the frame is newer until it has them */
+        long r = sys_pwrite(mm_buffer_fd, from, count, at);
+        return r > 0 ? sys_pread(mm_buffer_fd, to, r, at) : r;
+    }
+    memcpy(to, from, lasts);
+    return lasts;
 }
 
 /* Bytes from a place in a chunk on that lie in no frame, as far as they are asked for. */
@@ -182,9 +191,11 @@ long mm_buffer_read(uint32_t slot, struct mm_pif *p, void *to, size_t count, uin
         return sys_pread(mm_buffer_fd, to, unframed(at, count), at);
     if (piece > count)
         piece = count;
-    size_t usable = mm_usable(to, piece, 1);
-    if (!usable)                       /* then the kernel says what is wrong with it, or knows how: a device's memory */
-        return mm_frame_write_back(mm_area, frame, mm_buffer_fd) < 0 ? -EFAULT : sys_pread(mm_buffer_fd, to, piece, at);
+    size_t usable = mm_lasting(to, piece, 1);
+    if (!usable && mm_frame_write_back(mm_area, frame, mm_buffer_fd) == 0)
+        return sys_pread(mm_buffer_fd, to, piece, at);   /* the kernel says what is wrong with it, or knows how: a device's memory */
+    if (!usable && !(usable = mm_usable(to, piece, 1)))
+        return -EFAULT;
     piece = usable;
     memcpy(to, mm_frame_bytes(mm_area, frame) + at % MM_CHUNK, piece);
     mm_frame_used(mm_frame_at(mm_area, frame));

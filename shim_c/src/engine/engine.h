@@ -152,14 +152,26 @@ void mm_file_mapped(uintptr_t start, size_t length);
 struct mm_tried { uintptr_t first, last; uint32_t generation; };
 extern __thread struct mm_tried mm_tried[3] __attribute__((tls_model("initial-exec")));
 size_t mm_try(const void *p, size_t count, int what);
+size_t mm_try_lasting(const void *p, size_t count, int what);
 
-/* How many of these bytes (not 0), from the first on, may be touched.  what: 0 to read, 1 to write, 2 to read a vector. */
-static inline size_t mm_usable(const void *p, size_t count, int what)
+static inline int mm_has_tried(const void *p, size_t count, int what)
 {
     const struct mm_tried *t = &mm_tried[what];
     /* as signed: a bad pointer may lie in the upper half of all addresses, where the end of its bytes is beyond them */
     return LIKELY((intptr_t)p >= (intptr_t)t->first && (uintptr_t)p + count - 1 <= t->last
-                  && t->generation == __atomic_load_n(&mm_map_generation, __ATOMIC_RELAXED)) ? count : mm_try(p, count, what);
+                  && t->generation == __atomic_load_n(&mm_map_generation, __ATOMIC_RELAXED));
+}
+
+/* How many of these bytes (not 0), from the first on, may be touched.  what: 0 to read, 1 to write, 2 to read a vector. */
+static inline size_t mm_usable(const void *p, size_t count, int what)
+{
+    return mm_has_tried(p, count, what) ? count : mm_try(p, count, what);
+}
+
+/* The same for a copy of ours.  None of those of which another thread may cut the file meanwhile: the kernel copies these. */
+static inline size_t mm_lasting(const void *p, size_t count, int what)
+{
+    return mm_has_tried(p, count, what) ? count : mm_try_lasting(p, count, what);
 }
 
 /* Bytes [low, high) of a frame are about to be newer than the disk buffer's. */

@@ -116,7 +116,7 @@ HOT long mm_plain_write(const struct mm_fd_view *seen, int fd, const void *from,
         uint64_t room = p->flags & MM_VIRTUAL ? FAR : mm_known_size(p);   /* the size is ours: it may grow */
         char *to = in_memory(p, place, count, room, mm_area->head->epoch_block, &spot);
         touched(seen->slot, p);
-        if (to && mm_usable(from, count, 0) == count) {
+        if (to && mm_lasting(from, count, 0) == count) {
             mm_frame_newer(spot.frame, spot.inside, spot.inside + count);
             memcpy(to, from, count);
             if (room == FAR && place + count > p->size)
@@ -155,7 +155,7 @@ HOT long mm_plain_read(const struct mm_fd_view *seen, int fd, void *to, size_t c
     long r = NOT_HERE;
     if (may_take_fast_path(seen, fd, at) && place + count <= FAR) {
         const char *from = in_memory(p, place, count, mm_known_size(p), 0, &spot);
-        if (from && mm_usable(to, count, 1) == count) {
+        if (from && mm_lasting(to, count, 1) == count) {
             memcpy(to, from, count);
             mm_frame_used(spot.frame);
             r = count;
