@@ -26,13 +26,23 @@ static uint64_t blocks_of(const struct mm_pif *p, uint64_t home, uint64_t size)
     return sum < most ? sum : most;
 }
 
+/* In isolation a file may have been written back since the kernel was asked, when its size was not yet the kernel's. */
+static int back_by_now(const struct mm_pif *p)
+{
+    MM_STOP("stat.asked");
+    return UNLIKELY(mm_area->head->flags & MM_ISOLATE) && !(__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL);
+}
+
 /* dir, path, flags: what was asked */
 static int corrected(int r, struct stat *st, int dir, const char *path, int flags)
 {
     struct mm_pif *p = r == 0 ? differs(dir, path, flags, st->st_mode, st->st_dev, st->st_ino) : NULL;
+    struct stat again;
     if (!p)
         return r;
-    if (p->flags & MM_VIRTUAL)
+    if (back_by_now(p) && REAL(fstatat)(dir, path, &again, flags) == 0 && again.st_ino == st->st_ino && again.st_dev == st->st_dev)
+        *st = again;
+    if (__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL)
         st->st_size = p->size;
     st->st_blocks = blocks_of(p, st->st_blocks, st->st_size);
     int64_t ns = p->mtime_ns;
@@ -166,9 +176,12 @@ EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct st
     int r = MM_BY_NAME(int, path, REAL(statx)(mm_theirs(dir), path, flags, mask, out));
     struct mm_pif *p = r == 0 ? differs(dir, given, flags, out->stx_mode,
                                         sys_dev(out->stx_dev_major, out->stx_dev_minor), out->stx_ino) : NULL;
+    struct statx again;
     if (!p)
         return r;
-    if (p->flags & MM_VIRTUAL)
+    if (back_by_now(p) && sys_statx(mm_theirs(dir), given, flags, mask, &again) == 0 && again.stx_ino == out->stx_ino)
+        *out = again;
+    if (__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL)
         out->stx_size = p->size;
     out->stx_blocks = blocks_of(p, out->stx_blocks, out->stx_size);
     struct statx_timestamp *times[] = { &out->stx_mtime, &out->stx_ctime };
