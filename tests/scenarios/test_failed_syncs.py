@@ -144,15 +144,21 @@ def test_what_a_sync_of_the_log_was_refused_for(lab: Lab, monkeypatch: pytest.Mo
 
 
 PROGRAMS_OWN = """
-import metamori, mmap, os, sys
+import ctypes, errno, metamori, mmap, os, struct, sys
 way = sys.argv[1]
+def aio():
+    libc, block = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(struct.pack("i164x", 51))
+    libc.aio_fsync(os.O_SYNC, block)
+    while libc.aio_error(block) == errno.EINPROGRESS:
+        pass
+    print(libc.aio_error(block))
 os.dup2(os.open("f", os.O_RDWR), 50)
 os.dup2(os.open("g", os.O_RDWR | os.O_CREAT), 51)
 os.write(51, b"g" * 5000)
 os.pwrite(50, b"f" * 5000, 0)
 try:
     {"fsync": lambda: os.fsync(51), "fdatasync": lambda: os.fdatasync(51), "mapped": lambda: mmap.mmap(50, 4096),
-     "msync": lambda: mmap.mmap(51, 5000).flush()}[way]()
+     "msync": lambda: mmap.mmap(51, 5000).flush(), "aio": aio}[way]()
 except OSError as error:
     print(error.errno)
 try:
@@ -163,7 +169,7 @@ except OSError:
 
 
 @pytest.mark.parametrize("way, call, argument, value", [
-    ("fsync", 74, 0, 51), ("fdatasync", 75, 0, 51), ("mapped", 75, 0, 50), ("msync", 26, 2, 4)])
+    ("fsync", 74, 0, 51), ("fdatasync", 75, 0, 51), ("mapped", 75, 0, 50), ("msync", 26, 2, 4), ("aio", 74, 0, 51)])
 @pytest.mark.parametrize("error", [errno.EIO, errno.EINVAL], ids=["refused", "another"])
 def test_a_sync_in_the_program_fails(lab: Lab, compiled: Compile, way: str, call: int, argument: int, value: int,
                                      error: int) -> None:

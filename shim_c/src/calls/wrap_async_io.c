@@ -33,9 +33,27 @@ static long may_use(int fd, int writes)
     return r;
 }
 
+/* A file that nobody has written yet: a ring may read it when another process has.  It is known from here on, as one that is
+ * mapped. */
+static void known_to_ring(int fd)
+{
+    struct statx st;
+    long error;
+    SCRATCH(name);
+    if (mm_statx(fd, "", AT_EMPTY_PATH, &st) < 0 || !S_ISREG(st.stx_mode) || !st.stx_nlink
+        || mm_path_of(fd, name, SCRATCH_BYTES) < 0 || !mm_tracked(name))
+        return;
+    enter();
+    mm_mapped_unfollowed(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino);
+    mm_pif_for(&st, name, 0, &error);
+    leave();
+}
+
 /* A descriptor that a ring of this process may be given. */
 void mm_ring_may_use(int fd)
 {
+    if (mm_ring && mm_active && !pif_of(fd))
+        known_to_ring(fd);
     long r = mm_ring ? may_use(fd, 1) : 0;
     if (r < 0)
         mm_say("no room to save what a file holds before io_uring may change it: this cannot be undone");
@@ -232,6 +250,21 @@ EXPORT int aio_fsync(int operation, struct aiocb *block)
 {
     long r = may_use(block->aio_fildes, 0);
     return r < 0 ? refused(r) : REAL(aio_fsync)(operation, block);
+}
+
+/* What a sync of theirs came to is known when it is asked for.  glibc notes syncs by numbers beyond the public ones. */
+static int sync_told(const struct aiocb *block, int error)
+{
+    if (error > 0 && error != EINPROGRESS && mm_active && block->aio_lio_opcode > LIO_NOP)
+        mm_synced(-error);
+    return error;
+}
+
+EXPORT int aio_error(const struct aiocb *block) { return sync_told(block, REAL(aio_error)(block)); }
+EXPORT ssize_t aio_return(struct aiocb *block)
+{
+    sync_told(block, REAL(aio_error)(block));
+    return REAL(aio_return)(block);
 }
 
 EXPORT int lio_listio(int mode, struct aiocb *const list[], int count, struct sigevent *event)
