@@ -101,24 +101,44 @@ static int being_written(uint32_t slot)
     return 0;
 }
 
-/* In isolation nothing is written back that need not: a private mapping of a file that nobody is writing shows a copy.
- * It ends (SIGBUS) where the file ends. */
-static void *map_private_copy(uint32_t slot, void *address, size_t length, int protection, int flags, int fd, off_t at)
+/* A file in memory with the bytes from a place on; it ends (SIGBUS) where the file ends.  Or -errno. */
+static long private_copy_of(uint32_t slot, int fd, size_t length, off_t at)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     long size = mm_size(p, fd), copy = size < 0 ? size : sys(SYS_memfd_create, "metamori", MFD_CLOEXEC);
-    if (copy < 0 || sys(SYS_ftruncate, copy, size) < 0)
-        return MAP_FAILED;
+    if (copy < 0)
+        return copy;
     SCRATCH(piece);
-    for (off_t done = at; done < size && done < at + (off_t)length;) {
-        long r = mm_read(slot, fd, &(struct iovec){ piece, SCRATCH_BYTES }, 1, done);
-        if (r <= 0 || sys_pwrite((int)copy, piece, r, done) != r)
+    struct rlimit now = { RLIM_INFINITY, RLIM_INFINITY };
+    uint64_t mask = defer_handlers();
+    mm_lift_limit(0);
+    if (!mm_unlimited())
+        sys(SYS_prlimit64, 0, RLIMIT_FSIZE, NULL, &now);   /* beyond it there would be a signal */
+    long r = (rlim_t)size > now.rlim_cur ? -EFBIG : sys(SYS_ftruncate, copy, size);
+    for (off_t done = at; r >= 0 && done < size && done < at + (off_t)length; done += r) {
+        r = mm_read(slot, fd, &(struct iovec){ piece, SCRATCH_BYTES }, 1, done);
+        if (r == 0)                    /* it was cut meanwhile */
             break;
-        done += r;
+        if (r > 0)
+            r = sys_pwrite((int)copy, piece, r, done);
     }
-    void *r = REAL(mmap)(address, length, protection, flags, (int)copy, at);
+    mm_lift_limit(1);
+    deliver_handlers(mask);
+    if (r < 0)
+        sys_close((int)copy);
+    return r < 0 ? r : copy;
+}
+
+/* In isolation nothing is written back that need not: a private mapping of a file that nobody is writing shows a copy, where there
+ * can be one. */
+static int map_private_copy(uint32_t slot, void *address, size_t length, int protection, int flags, int fd, off_t at, void **r)
+{
+    long copy = private_copy_of(slot, fd, length, at);
+    if (copy < 0)
+        return 0;
+    *r = REAL(mmap)(address, length, protection, flags, (int)copy, at);
     sys_close((int)copy);
-    return r;
+    return 1;
 }
 
 static int access_mode(int fd) { return (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_ACCMODE; }
@@ -135,11 +155,13 @@ static void *map_followed(uint32_t slot, void *address, size_t length, int prote
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     int shared = (flags & MAP_TYPE) != MAP_PRIVATE, could = shared && access_mode(fd) == O_RDWR;
-    if (ISOLATED(p) && !shared && !being_written(slot))
-        return map_private_copy(slot, address, length, protection, flags, fd, at);
+    void *r;
+    if (ISOLATED(p) && !shared && !being_written(slot)
+        && map_private_copy(slot, address, length, protection, flags, fd, at, &r))
+        return r;
     int writes = could && (protection & PROT_WRITE);
     long e = mm_stay_home(slot, fd, writes ? MM_UNSEEN : 0, 0);
-    void *r = e < 0 ? MAP_FAILED : REAL(mmap)(address, length, protection, flags, fd, at);
+    r = e < 0 ? MAP_FAILED : REAL(mmap)(address, length, protection, flags, fd, at);
     if (r != MAP_FAILED && writes)
         mm_watch((uintptr_t)r, length);
     if (e < 0) {
