@@ -70,6 +70,26 @@ long mm_open_spare(int dir, const char *path, int flags, int mode)
     return fd == -EMFILE ? open_lent(dir, path, flags, mode) : fd;
 }
 
+static long pipe_lent(int own[2])
+{
+    int which[2], count = 0, number;
+    long e = -EMFILE;
+    for (int i = 0; count < 2 && i < MM_SPARE; i++)
+        if ((number = __atomic_exchange_n(&spare[i], none, __ATOMIC_ACQ_REL)) >= 0) {
+            place[i] = number;
+            sys_close(number);
+            which[count++] = i;
+        }
+    if (count == 2)
+        e = sys(SYS_pipe2, own, O_CLOEXEC);
+    for (int i = 0; i < count; i++)
+        if (e == 0)
+            __atomic_store_n(&lent[which[i]], own[i], __ATOMIC_RELEASE);
+        else
+            back(which[i]);
+    return e;
+}
+
 long mm_pipe_spare(int own[2])
 {
     uint64_t hard, mask;
@@ -81,7 +101,7 @@ long mm_pipe_spare(int own[2])
         e = sys(SYS_pipe2, own, O_CLOEXEC);
     mm_lift_end(MM_FILES_LIMIT);
     sys_mask_back(mask);
-    return e;
+    return e == -EMFILE ? pipe_lent(own) : e;
 }
 
 void mm_close_spare(int fd)

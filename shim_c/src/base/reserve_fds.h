@@ -6,7 +6,7 @@
 #define MM_FDS 1048576                 /* the kernel's own limit unless fs.nr_open was raised */
 long mm_open_spare(int dir, const char *path, int flags, int mode);
 void mm_close_spare(int fd);
-long mm_pipe_spare(int own[2]);         /* both are closed as any other */
+long mm_pipe_spare(int own[2]);         /* mm_close_spare closes both */
 extern int mm_lowest_own;                /* none of the library's own descriptors was ever below */
 static inline int mm_note_own(int fd)
 {

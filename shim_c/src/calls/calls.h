@@ -92,6 +92,12 @@ void mm_ring_mapped(int fd);
 void mm_ring_may_use(int fd);
 long mm_before_raw(long number, long a, long b, long c);
 
+/* wrap_copy.c */
+int mm_kernel_reads(int fd);
+int mm_kernel_writes(int fd);
+int mm_hold_cancellation(void);
+int mm_is_file(int fd);
+
 /* wrap_signal.c */
 void mm_hold_term(void);
 
