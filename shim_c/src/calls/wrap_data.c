@@ -2,25 +2,25 @@
 #include "calls/calls.h"
 #include "memory/image_engine.h"
 
-#include <pthread.h>
-
 #include <linux/fs.h>
 #include <limits.h>
 
-/* What the kernel refuses before it moves anything is left to the kernel. */
+/* What the kernel refuses before it moves anything is left to it.  Beyond a program's memory not every kernel, and not for every
+ * call, refuses all: to read where nothing is tells. */
 #define BEYOND 0x7ffffffff000ul        /* the end of a program's memory */
+#define NOWHERE (MM_ANY_SIZE / 2)
+static int beyond(const void *p, size_t count) { return UNLIKELY(count > BEYOND || (uintptr_t)p > BEYOND - count); }
 static int absurd(const void *p, size_t count)
 {
-    return UNLIKELY(count > BEYOND || (uintptr_t)p > BEYOND - count);
+    return beyond(p, count) && (((uintptr_t)p | count | ((uintptr_t)p + count)) >> 63
+                                || sys_pread(mm_buffer_fd, (void *)p, count < MM_ANY_SIZE ? count : MM_ANY_SIZE, NOWHERE) < 0);
 }
 static int absurd_vector(const struct iovec *v, int n)
 {
-    if (n <= 0 || n > IOV_MAX || mm_usable(v, n * sizeof *v, 2) < n * sizeof *v)
-        return 1;
-    for (int i = 0; i < n; i++)
-        if (absurd(v[i].iov_base, v[i].iov_len))
-            return 1;
-    return 0;
+    int odd = n <= 0 || n > IOV_MAX || mm_usable(v, n * sizeof *v, 2) < n * sizeof *v, far = 0;
+    for (int i = 0; i < n && !odd; i++)
+        far |= beyond(v[i].iov_base, v[i].iov_len);
+    return odd || (far && sys(SYS_preadv, mm_buffer_fd, v, n, NOWHERE, 0) < 0);
 }
 
 /* May the kernel write at the file's end (or anywhere, in a file that no index knows) by itself?  Not where the program has a
@@ -148,10 +148,9 @@ EXPORT ssize_t preadv(int fd, const struct iovec *vector, int count, off_t at)
 
 static int any(const struct iovec *v, int n)
 {
-    for (int i = 0; i < n; i++)
-        if (v[i].iov_len)
-            return 1;
-    return 0;
+    while (n > 0 && !v[n - 1].iov_len)
+        n--;
+    return n;
 }
 
 /* What the kernel says of RWF flags, and before them of a place beyond all files: a transfer that cannot happen, on the buffer.

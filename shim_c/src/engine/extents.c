@@ -28,6 +28,8 @@ static long next_extent(struct mm_pif *p, int home, uint64_t at, int data, uint6
             long r = sys_lseek(home, at, data ? SEEK_DATA : SEEK_HOLE);
             if (r < 0 && r != -ENXIO)
                 return r;
+            if (!data && r < 0)            /* beyond what there is in place */
+                return at;
             if (r >= 0 && (uint64_t)r < limit)
                 return r;
             if (!data && limit < end)
