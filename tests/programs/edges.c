@@ -222,9 +222,177 @@ static void case_direct(void)
     sums("old"), sums("new");
 }
 
+/* glibc sets O_APPEND by a call inside itself */
+static void case_stream_that_appends(void)
+{
+    int to = open("old", O_RDWR), only = open("old", O_WRONLY), reads = open("old", O_RDONLY);
+    FILE *f = fdopen(to, "a+");
+    SAY(fcntl(to, F_GETFL) & O_APPEND);
+    SAY(lseek(to, 0, SEEK_CUR));
+    SAY(fputs("at the end", f));
+    SAY(fflush(f));
+    SAY(pwrite(to, room, PAGE, 2 * PAGE));
+    SAY(fdopen(only, "a+") == NULL);
+    SAY(fdopen(reads, "a") == NULL);
+    SAY(fcntl(only, F_GETFL) & O_APPEND);
+    SAY(pwrite(only, "in between", 10, 3 * PAGE));
+    f = fdopen(only, "a");
+    SAY(lseek(only, 0, SEEK_CUR));
+    SAY(write(only, "behind", 6));
+    SAY(lseek(only, 0, SEEK_CUR));
+    close(fd);
+    const char *map = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, to, 0);
+    SAY(memcmp(map + 3 * PAGE, "in between", 10));
+    sums("old");
+}
+
+/* What cannot be opened is closed, and not freed: it can be opened again, or closed. */
+static void case_stream_not_reopened(void)
+{
+    FILE *f = fopen("old", "r+"), *g = fopen("twin", "r+");
+    SAY(fputs("first", f));
+    for (int i = 0; i < 2; i++) {
+        int number = fileno(f);
+        SAY(freopen("none/such", "w", f) ? 0 : -1);
+        SAY(fcntl(number, F_GETFD));
+        SAY(fileno(f));
+        SAY(fputs("lost", f));
+        SAY(fflush(f));
+        SAY(freopen("none/such", "r", f) ? 0 : -1);
+        SAY(freopen("twin", "w", f) == f);
+        SAY(fileno(f) == number);
+        SAY(fcntl(number, F_GETFD));
+        SAY(fputs("second", f));
+        SAY(fflush(f));
+        metamori_checkpoint();
+    }
+    SAY(freopen("old", "not a mode", f) ? 0 : -1);
+    SAY(freopen("old", "ae", f) == f);
+    SAY(fcntl(fileno(f), F_GETFD));
+    SAY(ftell(f));
+    SAY(fputs("third", f));
+    SAY(fclose(f));
+    SAY(freopen("none/such", "r", g) ? 0 : -1);
+    SAY(fclose(g));
+    g = fopen("twin", "r");
+    SAY(freopen("none/such", "r", g) ? 0 : -1);
+    SAY(fclose(g));
+    fflush(stdout);
+    SAY(freopen("none/such", "w", stdout) ? 0 : -1);
+    SAY(freopen("old", "w", stdout) == stdout);
+    SAY(fileno(stdout));
+}
+
+static void use_up_descriptors(int left)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 40;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    while (dup(0) >= 0)
+        ;
+    while (left--)
+        close(39 - left);
+}
+
+static void case_stream_reopened_with_the_last_number(void)
+{
+    FILE *f = fopen("old", "r+");
+    use_up_descriptors(1);
+    SAY(fputs("first", f));
+    int number = fileno(f);
+    SAY(freopen("twin", "r+", f) == f);
+    SAY(fileno(f) == number);
+    SAY(fputs("second", f));
+    SAY(fclose(f));
+    sums("old"), sums("twin");
+}
+
+/* The bytes have moved when the kernel finds that it cannot say how far. */
+static void case_places_that_cannot_be_written(void)
+{
+    static const off_t at = PAGE;
+    off_t *place = (off_t *)&at;
+    int from = open("twin", O_RDONLY), ends[2];
+    SAY(pipe(ends));
+    SAY(copy_file_range(from, NULL, fd, place, PAGE, 0));
+    SAY(lseek(from, 0, SEEK_CUR));
+    SAY(copy_file_range(from, place, fd, NULL, PAGE, 0));
+    SAY(lseek(fd, 0, SEEK_CUR));
+    SAY(sendfile(fd, from, place, PAGE));
+    SAY(lseek(fd, 0, SEEK_CUR));
+    SAY(write(ends[1], "piped", 5));
+    SAY(splice(ends[0], NULL, fd, place, 5, 0));
+    SAY(splice(fd, place, ends[1], NULL, 100, 0));
+    SAY(read(ends[0], room, 200));
+    SAY(copy_file_range(from, (off_t *)8, fd, NULL, PAGE, 0));
+    SAY(sendfile(fd, from, (off_t *)8, PAGE));
+    sums("old");
+}
+
+static void case_more_than_there_can_be(void)
+{
+    volatile size_t far = 1ul << 50, farther = 1ul << 62, farthest = SIZE_MAX / 2;
+    char *room = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct iovec much = {room, far};
+    scatter(fd);
+    memset(room, 'm', 2 * PAGE);
+    munmap(room + 2 * PAGE, PAGE);
+    SAY(pwrite(fd, room, far, 0));
+    SAY(pwrite(fd, room, farther, 0));
+    SAY(write(fd, room, farthest));
+    SAY(pread(fd, room, far, 0));
+    SAY(read(fd, room, farthest));
+    SAY(pwritev(fd, &much, 1, 0));
+    SAY(preadv(fd, &much, 1, 0));
+    sums("old");
+}
+
+static void case_hole_beyond_what_is_in_place(void)
+{
+    SAY(pwrite(fd, "far", 3, SIZE + 32 * PAGE));
+    SAY(lseek(fd, SIZE - 1, SEEK_HOLE));
+    SAY(lseek(fd, SIZE, SEEK_HOLE));
+    SAY(lseek(fd, SIZE + 4 * PAGE + 1, SEEK_HOLE));
+    SAY(lseek(fd, SIZE + 4 * PAGE + 1, SEEK_DATA));
+    SAY(lseek(fd, SIZE + 32 * PAGE, SEEK_HOLE));
+}
+
+static void mapped_privately(void)
+{
+    int own = open("twin", O_RDONLY);
+    const char *map = own < 0 ? MAP_FAILED : mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE, own, 0);
+    SAY(map == MAP_FAILED);
+    if (map != MAP_FAILED)
+        say_bytes("mapped", map, 20), say_bytes("mapped", map + 5 * PAGE + 90, 20);
+}
+
+/* A file that nobody has open for writing, part of it redirected. */
+static void case_private_mapping_with_the_last_number(void)
+{
+    int other = open("twin", O_RDWR);
+    scatter(other);
+    close(other);
+    use_up_descriptors(1);
+    mapped_privately();
+}
+
+static void case_private_mapping_under_a_size_limit(void)
+{
+    struct rlimit soft = {PAGE, RLIM_INFINITY};
+    int other = open("twin", O_RDWR);
+    scatter(other);
+    close(other);
+    SAY(setrlimit(RLIMIT_FSIZE, &soft));
+    mapped_privately();
+}
+
 CASES = {
     CASE(exec_lists), CASE(clone3), CASE(leases), CASE(leased), CASE(transfers_at_the_size_limit),
     CASE(allocations_at_the_size_limit), CASE(direct),
+    CASE(stream_that_appends), CASE(stream_not_reopened), CASE(stream_reopened_with_the_last_number),
+    CASE(places_that_cannot_be_written), CASE(more_than_there_can_be), CASE(hole_beyond_what_is_in_place),
+    CASE(private_mapping_with_the_last_number), CASE(private_mapping_under_a_size_limit),
 };
 
 MAIN

@@ -12,7 +12,8 @@ import time
 import zlib
 
 import pytest
-from lab import Lab
+from conftest import Compile
+from lab import Lab, Session
 from stops import Stops
 from test_losing_orders import ALL, begun, contents, named, number, restored, stops
 
@@ -156,7 +157,7 @@ def test_read_while_it_is_asked_how_far_the_file_may_reach(lab: Lab, stops: Stop
 
 
 EMPTY_PIPE = """
-import errno, os, resource, threading, time
+import errno, os, threading, time
 fd = os.open("g", os.O_RDWR | os.O_CREAT)
 os.write(fd, b"g" * 10)
 r, w = os.pipe()
@@ -169,8 +170,6 @@ def write_once_it_waits():
         asleep = asleep + 1 if b") S " in os.pread(looks, 200, 0) else 0
     os.write(w, b"x" * 1000)
 thread = threading.Thread(target=write_once_it_waits)
-hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))
 try:
     while True:
         os.dup(0)
@@ -186,7 +185,49 @@ thread.join()
 """
 
 
-def test_splice_from_an_empty_pipe_takes_no_descriptor(lab: Lab) -> None:
+@pytest.mark.parametrize("limit", ["40:", "60:60"])
+def test_splice_from_an_empty_pipe_takes_no_descriptor(lab: Lab, limit: str) -> None:
     """Of a program that has used up its own; at once, where it does not wait."""
-    done = lab.run([sys.executable, "-c", EMPTY_PIPE])
+    done = lab.run(["prlimit", f"--nofile={limit}", sys.executable, "-c", EMPTY_PIPE])
     assert (done.returncode, done.stdout, done.stderr) == (0, b"EAGAIN\n1000\n", b"")
+
+
+@pytest.mark.parametrize("options", [["--isolate"], ["--mode", "single"]], ids=named)
+@pytest.mark.parametrize("call", ["fsize {}", "size g"])
+def test_stat_while_a_file_is_written_back(lab: Lab, stops: Stops, options: list[str], call: str) -> None:
+    """The kernel had said 0, and by then the size was the kernel's."""
+    driver = begun(lab, *options)
+    driver.must(["fill g w,creat 100000 1"])
+    fd = number(driver.ask("open g rw"))
+    stops.arm("stat.asked")
+    driver.ask(f"begin 0 {call.format(fd)}")
+    stops.wait("stat.asked")
+    driver.must([f"map {fd} 4096 rw shared 0"])
+    stops.go("stat.asked")
+    assert number(driver.ask("await 0")) == 100000
+    assert driver.end() == 0
+
+
+def test_a_limit_holds_while_another_write_has_it_lifted(lab: Lab, stops: Stops) -> None:
+    """The kernel copied as much as was asked for."""
+    for name in "fs":
+        (lab.work / name).write_bytes(b"old!" * 50_000)
+    command = [*lab.argv("run"), "--", "prlimit", "--fsize=150000:", str(lab.driver)]
+    session = Session(command, lab.work, lab.env, lab.folder / "limited")
+    lab.sessions.append(session)
+    session.must(["thread 0"])
+    fd, source, new = (number(session.ask(f"open {name}")) for name in ("f rw", "s r", "g rw,creat"))
+    stops.arm("limits.lifted")
+    session.ask(f"begin 0 pwrite {fd} 4096 0 3")
+    stops.wait("limits.lifted")
+    assert session.ask(f"copyrange {source} {new} 200000") == "150000"
+    stops.go("limits.lifted")
+    assert session.ask("await 0") == "4096"
+    assert session.end() == 0
+
+
+@pytest.mark.parametrize("options", ALL, ids=named)
+def test_memory_of_a_call_while_its_file_is_cut(lab: Lab, compiled: Compile, options: list[str]) -> None:
+    """There was a signal where the kernel says EFAULT."""
+    done = lab.run([compiled("cut_beside")], *options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"0 0\n", b"")
