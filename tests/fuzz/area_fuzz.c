@@ -142,7 +142,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             memcpy(area->segment[0][region] + at, data + 3, 4);
     }
     area->head->lock = 0;
-    if (mm_sound(area, why, sizeof why))
+    if (mm_sound(area, why, sizeof why) > 0)
         walk();
     for (int r = 0; r < REGIONS; r++)
         memcpy(area->segment[0][r], whole[r], size_of[r]);

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from short_of_memory import no_more_memory
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
@@ -97,6 +100,29 @@ def test_what_is_unsound(area: Area, damage: Callable[[Area], None], said: str) 
     assert area.unsound() == ""
     damage(area)
     assert area.unsound().startswith(said)
+
+
+def test_a_machine_without_memory_says_nothing_of_it(area: Area, tmp_path: Path) -> None:
+    """Of tables in a second piece of the file too, which is mapped when it is looked at."""
+    with no_more_memory(), pytest.raises(OSError) as caught:
+        area.unsound()
+    assert caught.value.errno == errno.ENOMEM
+    for leaf in range((64 << 20) // 4096):
+        assert lib.mm_table_set(area.pointer, area.pif(SLOT), leaf * 512, 5, 1) == 0
+    with closing(Area(str(tmp_path))) as other:
+        with no_more_memory(32 << 20), pytest.raises(OSError) as caught:
+            other.unsound()
+        assert caught.value.errno == errno.ENOMEM
+        assert other.unsound() == ""
+
+
+def test_what_cannot_be_looked_at_is_not_missing(area: Area) -> None:
+    path = os.path.join(area.path, "fits")
+    os.rename(path, path + ".away")
+    os.symlink(path, path)
+    with pytest.raises(OSError) as caught:
+        area.unsound()
+    assert caught.value.errno == errno.ELOOP
 
 
 def test_a_journal_that_cannot_be_read(area: Area) -> None:

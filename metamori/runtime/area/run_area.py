@@ -190,9 +190,11 @@ class Area:
             self._area = ffi.NULL
 
     def unsound(self) -> str:
-        """What leads outside of an area in which nobody is alive; "" when all of it can be looked at."""
+        """What leads outside of an area in which nobody is alive; "" when nothing does. OSError: nobody can tell."""
         why = ffi.new("char[]", 256)
-        return "" if lib.mm_sound(self._area, why, 256) else os.fsdecode(ffi.string(why))
+        sound = lib.mm_sound(self._area, why, 256)
+        _check(sound, self.path)
+        return "" if sound else os.fsdecode(ffi.string(why))
 
     def require_going_on(self) -> None:
         """NoLiveRun once the run's end has begun: nobody joins any more, and what stands is its last index. It may have

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from metamori._area import ffi, lib
+from metamori.errors import MetamoriError
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area
 from metamori.runtime.area.whereabouts import device, devices_of, placed
 from metamori.store.io import commit
-from metamori.store.io.os_io import REAL, boot_id
+from metamori.store.io.os_io import BOOT_ID, REAL, boot_id
 from metamori.tables.record import record
 
 _REFUSED = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -243,9 +244,19 @@ def _whole(data: bytes) -> list[Record]:
     return found
 
 
+def boot_of(run_area: str) -> bytes | None:
+    """What `boot_id` said when the run began; None where no record of that is left."""
+    return next((each.data for each in read(run_area, BLOCK) if each.kind == lib.MM_AHEAD_START), None)
+
+
 def started_here(run_area: str) -> bool:
-    """Whether the run began since the machine was started, so that what it mapped is as it left it."""
-    return any(each.kind == lib.MM_AHEAD_START and each.data == boot_id() for each in read(run_area, BLOCK))
+    """Whether the run began since the machine was started, so that what it mapped is as it left it; not where the run
+    could not tell. MetamoriError where it could, and the caller cannot: to be wrong in that loses bytes."""
+    then, now = boot_of(run_area), boot_id()
+    if then and not now:
+        raise MetamoriError(f"whether the machine was started again since the run in {os.path.dirname(run_area)} began "
+                            f"cannot be told where {BOOT_ID} cannot be read: run this where it can")
+    return bool(then) and then == now
 
 
 def store_of(run_area: str) -> int:

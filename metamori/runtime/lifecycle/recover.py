@@ -31,7 +31,7 @@ def require_over(store: Store) -> None:
     if not commit.exists(store.door, store.layout.run_area):
         return
     folder = os.fsdecode(store.layout.run_area)
-    if _is_of_this_boot(folder) and _alive(folder):
+    if (_is_of_this_boot(folder) or not wal.boot_of(folder)) and _alive(folder):
         raise StoreBusy(f"a run in {store.path} is alive")
 
 
@@ -59,7 +59,8 @@ def _finish(store: Store, not_here: Callable[[bytes], bool]) -> str:
     renumbered(devices)
     store.renumber(devices)
     if not _is_of_this_boot(folder):
-        return _from_what_is_durable(store, not_here=not_here)
+        said = ["nothing tells whether the machine went down during the last run"] if wal.boot_of(folder) == b"" else []
+        return _from_what_is_durable(store, *said, not_here=not_here)
     try:
         area = Area(store.path)
     except OSError as error:
@@ -73,7 +74,11 @@ def _finish(store: Store, not_here: Callable[[bytes], bool]) -> str:
         area.close()
         shutil.rmtree(folder)
         return "what the last run did is lost: its store was moved or removed while it was alive"
-    why = area.unsound()
+    try:
+        why = area.unsound()
+    except OSError:
+        area.close()
+        raise
     if why:
         area.close()
         return _damaged(store, folder, why)
@@ -162,7 +167,7 @@ def _has_unborn(folder: str) -> bool:
 
 def _is_of_this_boot(folder: str) -> bool:
     """Whether what the run mapped is as it left it. An area without a header was not born yet."""
-    return wal.started_here(folder) or not os.path.exists(os.path.join(folder, "header"))
+    return not os.path.exists(os.path.join(folder, "header")) or wal.started_here(folder)
 
 
 def _was_born(folder: str) -> bool:

@@ -28,6 +28,7 @@ PIECE_BYTES = 1 << 20
 _AT_ONCE = 16 * PIECE_BYTES         # of a long copy
 _FICLONERANGE = 0x4020940D
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NOT_SUPPORTED = frozenset(
     (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EBADF, errno.EPERM)
 )
@@ -36,11 +37,11 @@ _rename_new = lib.mm_rename_new
 
 
 def boot_id() -> bytes:
-    """Another one after every start of the machine; b"" where the kernel does not tell."""
+    """Another one after every start of the machine; b"" where it cannot be read: a sandbox hides /proc/sys."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        with open(BOOT_ID, "rb") as file:
             return file.read().strip()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return b""
 
 

@@ -20,6 +20,7 @@ struct look {
     unsigned char *used;       /* bits: pages that a table has */
     char *why;
     long room;
+    long trouble;              /* -errno: the machine's, which says nothing of the area */
 };
 
 __attribute__((format(printf, 2, 3))) static int bad(struct look *l, const char *format, ...)
@@ -37,8 +38,11 @@ static int sizes(struct look *l)
     SCRATCH(path);
     for (int i = 0; i < REGIONS; i++) {
         snprintf(path, SCRATCH_BYTES, "%s/run/%s", l->a->store, name[i]);
-        if (sys(SYS_newfstatat, AT_FDCWD, path, &st, 0) < 0)
+        long r = sys(SYS_newfstatat, AT_FDCWD, path, &st, 0);
+        if (r < 0) {
+            l->trouble = r == -ENOENT ? 0 : r;
             return bad(l, "%s is missing", name[i]);
+        }
         l->size[i] = st.st_size;
         uint64_t said = i == HEADER ? sizeof(struct mm_header) : l->a->head->reserved[i];
         if (said > l->size[i] || said > (uint64_t)MM_SEGMENTS << MM_SEGMENT_BITS)
@@ -62,6 +66,18 @@ static int counts(struct look *l)
     for (unsigned i = 0; i < sizeof said / sizeof *said; i++)
         if (said[i].bytes > l->size[said[i].region])
             return bad(l, "the header counts more than %s holds", name[said[i].region]);
+    return 1;
+}
+
+/* All of it, at once: what is not there when it is looked at would be a fault, or count as damage. */
+static int all_mapped(struct look *l)
+{
+    for (int i = PROCESSES; i < REGIONS; i++)
+        for (uint64_t at = 0; at < l->size[i]; at += 1ul << MM_SEGMENT_BITS)
+            if (!mm_region(l->a, i, at)) {
+                l->trouble = -ENOMEM;
+                return 0;
+            }
     return 1;
 }
 
@@ -254,16 +270,16 @@ static int journal(struct look *l)
     return 1;
 }
 
-/* Nobody is alive in the run.  1, or 0 and what is wrong. */
+/* Nobody is alive in the run.  1, or 0 and what is wrong; -errno where the machine has no means to look. */
 int mm_sound(struct mm_area *area, char *why, long room)
 {
     struct look l = { .a = area, .why = why, .room = room };
-    if (!sizes(&l) || !counts(&l))
-        return 0;
+    if (!sizes(&l) || !counts(&l) || !all_mapped(&l))
+        return (int)l.trouble;
     uint64_t bits = area->head->next_page / 8 + 1;
     long r = sys(SYS_mmap, 0, bits, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (r < 0 && r > -4096)
-        return bad(&l, "there is no memory to look at it");
+        return (int)r;
     l.used = (unsigned char *)r;
     int sound = scope(&l) && pifs(&l) && lists(&l) && check_processes(&l) && free_pages(&l) && untaken(&l) && frames(&l)
              && journal(&l);
