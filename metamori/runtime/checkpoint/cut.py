@@ -14,6 +14,7 @@ from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import Area, BrokenJournal, Preimage, Touch
 from metamori.runtime.area.whereabouts import has_moved, placed
 from metamori.store.format.records import InheritedEntry, ProcessEntry
+from metamori.store.io.commit import IN_THE_DARK
 from metamori.store.io.os_io import REAL
 from metamori.store.io.xattrs import Xattrs
 from metamori.store.io.xattrs import read as read_xattrs
@@ -40,9 +41,6 @@ class Found:
     slot: int = 0                          # the PIF of the file: later its number may be another one's
 
 
-_IN_THE_DARK = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)
-
-
 HALF_WAY = "half-way"                      # notes of restores inside the program that failed so: half_way.py
 
 
@@ -62,7 +60,7 @@ def look(path: bytes) -> Found:
         device = stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode)
         return Found(st, b"%d" % st.st_rdev if device else b"", xattrs=read_xattrs(path))
     except OSError as error:
-        if error.errno in _IN_THE_DARK:
+        if error.errno in IN_THE_DARK:
             raise
         return Found(None)
 

@@ -14,6 +14,7 @@ from metamori.store.io.os_io import Door
 
 # a path that leads nowhere, whatever stands on its way; one that is too long leads nowhere for us
 NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+IN_THE_DARK = (errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)  # nobody can tell what is there
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700

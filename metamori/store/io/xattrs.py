@@ -11,7 +11,7 @@ import os
 import stat
 
 from metamori.store.format.records import XattrOp
-from metamori.store.io.commit import lstat_or_none
+from metamori.store.io.commit import IN_THE_DARK, lstat_or_none
 from metamori.store.io.os_io import REAL, Door, opened_up
 
 Xattrs = tuple[tuple[bytes, bytes], ...]
@@ -20,15 +20,19 @@ _REFUSED = (errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL)
 
 def read(path: bytes, shut: bytes | None = None) -> Xattrs:
     """Those of a file or folder, never through a symbolic link. What is the caller's own, and may not be read by its
-    mode, is opened up for the moment; where `shut` is given, that stands for its values instead."""
+    mode, is opened up for the moment; where `shut` is given, that stands for its values instead. OSError where nobody
+    can tell: that is not the same as none."""
     found = []
     try:
         for name in REAL.listxattr(path):
             try:
                 found.append((os.fsencode(name), _value(path, name, shut)))
-            except OSError:
-                continue
-    except OSError:
+            except OSError as error:
+                if error.errno in IN_THE_DARK:
+                    raise
+    except OSError as error:
+        if error.errno in IN_THE_DARK:
+            raise
         return ()
     return tuple(sorted(found))
 

@@ -92,7 +92,8 @@ static void look_at_row(struct mm_area *a, struct mm_looks *l, struct mm_looked 
     row->dev = st.st_dev, row->ino = st.st_ino, row->size = st.st_size;
     row->mtime_ns = sys_time_ns(st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
     row->ctime_ns = sys_time_ns(st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
-    row->known = S_ISREG(st.st_mode) && sys(SYS_llistxattr, path, NULL, 0) <= 0;
+    r = S_ISREG(st.st_mode) ? sys(SYS_llistxattr, path, NULL, 0) : 1;
+    row->known = r == 0 || r == -EOPNOTSUPP || r == -ENOSYS;
     row->slot = row->known ? mm_pif_there(a, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, st.st_dev, st.st_ino) : 0;
     if (row->slot && mm_pif_at(a, row->slot)->flags & MM_LEFT)
         row->known = 0;

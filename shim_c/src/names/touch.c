@@ -15,18 +15,25 @@ static uint32_t checked(struct mm_touch *r, const char *text)
 
 #define XATTRS_ROOM (128 * 1024)
 
+/* It says nothing of whether there are any. */
+static int is_trouble(long r) { return r == -EIO || r == -ENOMEM; }
+
 /* Extended attributes of what stands at a path, POSIX ACLs among them, behind what is in text already: their bytes.
- * What does not fit, or may not be read, is left out. */
-static size_t xattrs_of(const char *path, char *text, size_t at)
+ * What does not fit, or may not be read, is left out.  -EIO, -ENOMEM. */
+static long xattrs_of(const char *path, char *text, size_t at)
 {
     char *list = text + XATTRS_ROOM / 2;       /* the names, until each is in its place */
     long n = sys(SYS_llistxattr, path, list, XATTRS_ROOM / 2);
     size_t start = at;
+    if (is_trouble(n))
+        return n;
     for (long i = 0; i < n; i += strlen(list + i) + 1) {
         uint32_t name = strlen(list + i);
         if (at + 8 + name >= XATTRS_ROOM / 2)
             break;
         long value = mm_getxattr_shut(path, list + i, text + at + 8 + name, XATTRS_ROOM / 2 - at - 8 - name);
+        if (is_trouble(value))
+            return value;
         if (value < 0)
             continue;
         memcpy(text + at, &name, 4);
@@ -119,15 +126,20 @@ static long fill_note(const char *path, void *with)
         if (n < 0)
             return n;
         record->target_length = (uint16_t)n;
-    } else if ((n = sys(SYS_llistxattr, path, 0, 0)) == -EACCES) {
+    } else if ((n = sys(SYS_llistxattr, path, 0, 0)) == -EACCES || is_trouble(n)) {
         return n;
     } else if (n > 0) {
         long room = sys(SYS_mmap, 0, XATTRS_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (room > 0) {
-            *text = (char *)room;
-            memcpy(*text, path, record->path_length);
-            record->xattrs_length = xattrs_of(path, *text, record->path_length);
+        if (room < 0 && room > -4096)
+            return room;
+        memcpy((char *)room, path, record->path_length);
+        n = xattrs_of(path, (char *)room, record->path_length);
+        if (n < 0) {
+            sys(SYS_munmap, room, XATTRS_ROOM);
+            return n;
         }
+        *text = (char *)room;
+        record->xattrs_length = (uint32_t)n;
     }
     return 0;
 }
