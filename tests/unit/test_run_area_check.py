@@ -15,6 +15,7 @@ from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint.cut import Looks
+from metamori.runtime.lifecycle import recover
 
 FAR = 1 << 30
 SLOT = 1
@@ -114,6 +115,17 @@ def test_a_machine_without_memory_says_nothing_of_it(area: Area, tmp_path: Path)
             other.unsound()
         assert caught.value.errno == errno.ENOMEM
         assert other.unsound() == ""
+
+
+def test_a_number_that_a_kill_left_in_no_list(area: Area) -> None:
+    """A completion was killed when a file had its number of now, and was not found by it yet (area/slots.c)."""
+    for bucket, first in enumerate(area.head.bucket):
+        if first == SLOT:
+            area.head.bucket[bucket] = area.pif(SLOT).next_hash
+    area.pif(SLOT).dev = 2
+    assert not area.find_pif(2, 101)
+    recover._identify(area, [[SLOT, 2, 101, 0]])
+    assert (area.find_pif(2, 101), area.find_pif(1, 102)) == (SLOT, 2)
 
 
 def test_what_cannot_be_looked_at_is_not_missing(area: Area) -> None:

@@ -131,10 +131,11 @@ def _renumber(store: Store, area: Area) -> None:
 
 
 def _identify(area: Area, due: list[list[int]]) -> None:
-    """May be done again, by whoever finds it half done."""
+    """May be done again, by whoever finds it half done: one may have its number, and not be found by it."""
     for slot, dev, ino, btime_ns in due:
         p = area.pif(slot)
-        if (p.ino, p.btime_ns) == (ino, btime_ns) and p.dev != dev:
+        if p.flags & lib.MM_USED and (p.ino, p.btime_ns) == (ino, btime_ns) and (
+                p.dev != dev or area.find_pif(dev, ino, btime_ns) != slot):
             area.identify(slot, dev, ino, btime_ns)
 
 
