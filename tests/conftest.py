@@ -17,6 +17,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # `import lab` in every folder of tests, whatever the import mode
 
+import own_mounts  # noqa: E402, F401
 from lab import ROOT, Lab  # noqa: E402
 
 os.environ["METAMORI_TRACK"] = "/"        # wherever a test writes; those of the scope take this away
