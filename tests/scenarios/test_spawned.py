@@ -63,17 +63,38 @@ if not helper:
 waits = [(os.POSIX_SPAWN_OPEN, 1, "pipe", os.O_WRONLY, 0)]
 print(spawned(os.posix_spawn, "/bin/true", ["true"], file_actions=waits))
 """,
+    "closes all from a number on": """
+import ctypes, shutil
+libc = ctypes.CDLL(None)
+def closing(program, opens):
+    actions, pid, words = ctypes.create_string_buffer(200), ctypes.c_int(), (ctypes.c_char_p * 3)(b"busybox", b"true")
+    libc.posix_spawn_file_actions_init(actions)
+    if opens:
+        libc.posix_spawn_file_actions_addopen(actions, 1, b"out", os.O_WRONLY | os.O_CREAT, 0o644)
+    libc.posix_spawn_file_actions_addclosefrom_np(actions, 3)
+    e = libc.posix_spawn(ctypes.byref(pid), program, actions, None, words, ctypes.c_void_p.in_dll(libc, "environ"))
+    return errno.errorcode[e] if e else os.waitpid(pid.value, 0)[1]
+busybox = shutil.which("busybox") or "/bin/true"
+shutil.copy(busybox, "shut")
+os.chmod("shut", 0o644)
+for program in (b"shut", b"/none", busybox.encode()):
+    print([closing(program, opens) for opens in (True, False)])
+""",
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_spawned(lab: Lab, native_lab: Lab, case: str) -> None:
+    if "closefrom" in CASES[case] and os.confstr("CS_GNU_LIBC_VERSION") < "glibc 2.34":
+        pytest.skip("no such action in this C library")
     said = []
     for each in (native_lab, lab):
         done = each.run([sys.executable, "-c", BEGIN + CASES[case]], native=each is native_lab)
         assert (done.returncode, done.stderr) == (0, b"")
         said.append(done.stdout.decode())
     assert said[1] == said[0]
+    if case == "closes all from a number on":
+        assert said[0].splitlines() == ["['EACCES', 'EACCES']", "['ENOENT', 'ENOENT']", "[0, 0]"]
     if case == "signals come":
         assert said[0].splitlines() == ["{'ENOENT'}", "{0}", "none is left"]
     assert os.path.exists(lab.work / "out") == (case != "ended while it opens")

@@ -38,7 +38,7 @@ extern int mm_active;                    /* part of the run: a call that begins 
 extern int mm_ready;
 extern struct mm_process *mm_self;
 extern uint32_t mm_self_process;
-extern int mm_buffer_fd, mm_watch_fd, mm_birth_fd;
+extern int mm_buffer_fd, mm_watch_fd, mm_birth_fd, mm_report_fd;
 extern const char *mm_single_threaded; /* the C library's own word, which older ones do not have */
 extern int mm_cloned;                  /* by hand: the C library may not know of all threads */
 extern int mm_memory_shared;

@@ -6,7 +6,7 @@ int mm_active;
 struct mm_process *mm_self;
 uint32_t mm_self_process;
 int mm_buffer_fd = -1;
-int mm_watch_fd = -1, mm_birth_fd = -1;
+int mm_watch_fd = -1, mm_birth_fd = -1, mm_report_fd = -1;
 int mm_uffd = -1;
 int mm_keys;
 static const char unknown;

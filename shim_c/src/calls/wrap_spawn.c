@@ -154,6 +154,7 @@ static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t 
     if (child == 0) {
         sigset_t mask = { { 0 } };
         memcpy(&mask, &before, sizeof before);
+        mm_report_fd = report[1];      /* no action closes it, or takes its number */
         forget_handlers();
         int r = set_attributes(attr, flags, &mask);
         const struct action *list = actions ? (const struct action *)actions->__actions : NULL;
@@ -164,7 +165,7 @@ static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t 
             r = become(path, argv, envp, search);
         }
         error = errno;
-        sys(SYS_write, report[1], &error, sizeof error);
+        sys(SYS_write, mm_report_fd, &error, sizeof error);
         sys(SYS_exit_group, 127);
     }
     if (child < 0)

@@ -29,7 +29,8 @@ static void note_number(int fd)
 /* Asked of every number as high as ours, which many of the program's may be. */
 int mm_among_ours(int fd)
 {
-    if (fd == mm_buffer_fd || fd == mm_watch_fd || fd == mm_birth_fd || (mm_area && fd == mm_area->folder) || fd == mm_uffd)
+    if (fd == mm_buffer_fd || fd == mm_watch_fd || fd == mm_birth_fd || fd == mm_report_fd || (mm_area && fd == mm_area->folder)
+        || fd == mm_uffd)
         return 1;
     for (int i = 0; i < MM_SPARE; i++)
         if (mm_spare(i) == fd)
@@ -93,6 +94,8 @@ int mm_next_own(int from)
         best = mm_watch_fd;
     if (mm_birth_fd >= from && (best < 0 || mm_birth_fd < best))
         best = mm_birth_fd;
+    if (mm_report_fd >= from && (best < 0 || mm_report_fd < best))
+        best = mm_report_fd;
     for (int i = 0; i < MM_SPARE; i++)
         if (mm_spare(i) >= from && (best < 0 || mm_spare(i) < best))
             best = mm_spare(i);
@@ -135,6 +138,8 @@ int mm_move_own(int fd)
         mm_watch_fd = (int)up;
     if (fd == mm_birth_fd)
         mm_birth_fd = (int)up;
+    if (fd == mm_report_fd)
+        mm_report_fd = (int)up;
     for (int i = 0; i < MM_SPARE; i++)
         if (fd == mm_spare(i))
             mm_spare_keep(i, (int)up);
