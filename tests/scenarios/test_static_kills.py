@@ -12,6 +12,8 @@ from lab import Lab, Tree, gone, wait_until
 from stops import Stops
 from test_static_programs import BUSYBOX, is_static, keeps_listeners, killed_proxies, prepare, proxies, states_natively
 
+from metamori.runtime.area.run_area import Area
+
 CALLS = [
     "echo new > new", "mv new newer", "mkdir -p a", "ln newer hard", "rm newer", "chmod 600 log", "mv hard a/hard",
     "echo more >> log", "sed -i s/o/u/ old", "ln -s log soft", "cp log copy", "truncate -s 9000 log", "rm -r a",
@@ -40,9 +42,12 @@ def goes_on(run: subprocess.Popen[bytes]) -> None:
     run.stdin.flush()
 
 
+def child_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
 def program_of(run: subprocess.Popen[bytes]) -> int:
-    children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
-    return int(children[0])
+    return child_of(run.pid)
 
 
 def held(run: subprocess.Popen[bytes], stops: Stops, point: str) -> bool:
@@ -120,6 +125,37 @@ def kill_at(lab: Lab, number: int, point: str, everything: bool) -> None:
 @pytest.mark.parametrize(("number", "point"), [(0, "proxy.opened"), (6, "proxy.got"), (1, "proxy.made")])
 def test_killed_at_a_call(lab: Lab, number: int, point: str, everything: bool) -> None:
     kill_at(lab, number, point, everything)
+
+
+FUTEX = {"x86_64": "202", "aarch64": "98"}[os.uname().machine]
+
+
+def waits_in_proxy(lab: Lab) -> int:
+    """Calls, for a checkpoint."""
+    threads = Path(f"/proc/{proxies(lab)[0]}/task").glob("*/syscall")
+    return sum(each.read_text().split()[0] == FUTEX for each in threads)
+
+
+@pytest.mark.parametrize("call", [f"exec {BUSYBOX} rm log", f"exec {BUSYBOX} mv old log", ": > log",
+                                  f"exec {BUSYBOX} mkdir -p made"])
+def test_killed_while_its_call_waits(lab: Lab, call: str) -> None:
+    """For a checkpoint. Whoever waits for its end may put something else there before that has passed."""
+    prepare(lab)
+    script = f"{BUSYBOX} sh -c '{READY}; {call}'; echo ended; read x"
+    with subprocess.Popen([*lab.argv("run"), "--", "sh", "-c", script], cwd=lab.work, env=lab.env,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout and run.stdout.readline() == b"ready\n"
+        area = Area(str(lab.store))
+        with area.session_lock(), area.frozen():
+            goes_on(run)
+            wait_until(lambda: waits_in_proxy(lab), "a call that waits")
+            os.kill(child_of(program_of(run)), signal.SIGKILL)
+            assert run.stdout.readline() == b"ended\n"
+            (lab.work / "log").write_text("new\n")
+        goes_on(run)
+        assert run.wait(60) == 0
+        wait_until(lambda: not proxies(lab), "no proxy")
+    assert set(lab.state()) == {"old", "log"} and (lab.work / "log").read_text() == "new\n"
 
 
 COMES = f"{BUSYBOX} sleep 600 & {READY}; {BUSYBOX} touch made; {BUSYBOX} mv made moved; echo $?; kill $!"

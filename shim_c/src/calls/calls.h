@@ -54,6 +54,10 @@ void mm_end_way(struct way *way);
 int mm_outer_place(int dir, const char *path);
 int mm_outer_way(int dir, const char *path);
 int mm_apart(int dir, const char *path, int other_dir, const char *other);
+/* The call is made for another program, which was killed meanwhile (start/proxy_calls.c): asked when nothing keeps it waiting any
+ * more, for whoever has waited for that program's end may have put something else there. */
+extern int (*mm_asker_gone)(void);
+static inline int mm_has_lapsed(void) { return UNLIKELY(mm_asker_gone != NULL) && mm_asker_gone(); }
 #define MM_OF_A_PROGRAM 0x65735546     /* FUSE_SUPER_MAGIC, which older headers do not have */
 
 /* A call that gives one name, or changes what stands there. */

@@ -5,6 +5,8 @@
 
 #define PATH_ROOM 4096
 
+int (*mm_asker_gone)(void);
+
 void mm_end_way(struct way *way)
 {
     int saved = errno;
@@ -51,7 +53,7 @@ int mm_begin_way(struct way *way, int dir, const char *path, char *name, int oth
         int c = (way->follow ? mm_canonical_follow : mm_canonical)(dir, path, name, PATH_ROOM), d = 0;
         if (other && (c != 0 || !mm_canonical_beside(other_dir, other_path, dir, path, name, other, PATH_ROOM)))
             d = mm_canonical(other_dir, other_path, other, PATH_ROOM);
-        int dark = mm_resource_error(c) ? c : mm_resource_error(d) ? d : 0;
+        int dark = mm_resource_error(c) ? c : mm_resource_error(d) ? d : all && mm_has_lapsed() ? -ESRCH : 0;
         empty_unless_tracked(way, c, name);
         if (other)
             empty_unless_tracked(way, d, other);
@@ -71,9 +73,12 @@ int mm_begin_way(struct way *way, int dir, const char *path, char *name, int oth
         mm_hold_names(&way->names, name[0] ? name : NULL, other && other[0] ? other : NULL);
         way->entered = 1;
         MM_STOP("names.held");
-        if (LIKELY(ways == mm_ways()))
+        int lapsed = mm_has_lapsed();
+        if (LIKELY(ways == mm_ways()) && !lapsed)
             return 0;
         mm_end_way(way);
+        if (lapsed)
+            return -ESRCH;
     }
 }
 

@@ -421,7 +421,7 @@ EXPORT int truncate(const char *path, off_t length)
     if (fd < 0)
         return (int)result(fd);
     enter();
-    long r = mm_opened((int)fd, how, 0, 0, NULL);
+    long r = mm_has_lapsed() ? -ESRCH : mm_opened((int)fd, how, 0, 0, NULL);
     uint32_t slot = r < 0 ? 0 : pif_of((int)fd);
     if (r == 0)
         r = slot ? mm_truncate(slot, (int)fd, length) : sys(SYS_ftruncate, fd, length);

@@ -46,6 +46,8 @@ static inline __attribute__((always_inline)) int noted_by(int fd, int flags, mod
     long e = mm_opened(fd, flags, mode, created, path);
     if (e == 0 && !created && too_late(fd, dir, given))
         e = -OPEN_AGAIN;
+    if (e == 0 && (flags & O_TRUNC) && mm_has_lapsed())
+        e = -ESRCH;
     if (e == 0 && (flags & O_TRUNC) && !created) {
         uint32_t slot = pif_of(fd);
         int access = flags & O_ACCMODE;
@@ -134,7 +136,7 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
         if (LIKELY(ways == mm_ways()))
             break;
     }
-    long e = held && mm_tracked(name) ? mm_touch_new(name) : 0;
+    long e = mm_has_lapsed() ? -ESRCH : held && mm_tracked(name) ? mm_touch_new(name) : 0;
     int fd = e < 0 ? fail(e) : opened(dir, path, flags | O_EXCL, mode, how);
     int exists = fd < 0 && errno == EEXIST && !(flags & O_EXCL);
     int r = exists ? -1 : noted(fd, flags, mode, CREATED, held ? name : NULL);

@@ -418,6 +418,7 @@ void mm_proxy_serve(int joined)
 {
     char ready = MM_PROXY_GO, blind = MM_PROXY_BLIND;
     mm_holding++;                      /* for good: no program has handlers here */
+    mm_asker_gone = mm_asker_is_gone;
     if (joined < 0)
         end_all();
     start_standby();

@@ -58,6 +58,8 @@ static inline enum mm_answer mm_answered(long r, long *result) { return mm_answe
 
 /* Makes the call.  MM_ANSWER_KERNEL: the kernel makes it; MM_ANSWER_RESULT: *result or -errno is its answer. */
 enum mm_answer mm_make_shown_call(struct mm_shown *call, const struct mm_waiting *from, long *result);
+/* The program for which this thread makes a call, or is about to, has been killed: mm_asker_gone (calls/calls.h). */
+int mm_asker_is_gone(void);
 enum mm_answer mm_shown_attributes(const struct mm_shown *call, const struct mm_waiting *from, const uint64_t *arguments,
                                    struct mm_place *place, long *result);
 /* It executes a program.  One that would have another user's rights, but for the filter: said once, on its stderr.  To one whose

@@ -461,6 +461,9 @@ static enum mm_answer made(struct mm_shown *call, const struct mm_waiting *from,
     }
 }
 
+static __thread const struct mm_shown *making __attribute__((tls_model("initial-exec")));
+int mm_asker_is_gone(void) { return making && !mm_still_waits(making); }
+
 enum mm_answer mm_make_shown_call(struct mm_shown *call, const struct mm_waiting *from, long *result)
 {
     struct mm_place place = MM_NO_PLACE;
@@ -474,7 +477,9 @@ enum mm_answer mm_make_shown_call(struct mm_shown *call, const struct mm_waiting
         return MM_ANSWER_KERNEL;
     }
     errno = 0;
+    making = call;
     enum mm_answer how = made(call, from, arguments, &place, result);
+    making = NULL;
     if (how == MM_ANSWER_RESULT && *result < 0 && was_made(call, *result))
         *result = 0;
     mm_leave_place(&place);
