@@ -66,6 +66,13 @@ int main(int argc, char **argv)
     execl(argv[argc - 1], "sh", "-c", "touch ready; until [ -e go ]; do sleep 0.1; done", NULL);
 }
 """
+
+HIDES = """
+#include <fcntl.h>
+#include <sys/prctl.h>
+int main(void) { return prctl(PR_SET_DUMPABLE, 0) || open("made", O_CREAT | O_WRONLY, 0600) < 0; }
+"""
+
 pytestmark = pytest.mark.skipif(not is_static(BUSYBOX), reason="no static busybox")
 
 
@@ -126,6 +133,15 @@ def test_the_first_static_program_is_under_limits(open_folder: Path, limit: str)
     assert (lab.work / "old").read_bytes()[200000:200002] == b"Xo"
     assert lab.run([*begin, *lab.argv("restore", 0)], native=True).returncode == 0
     assert (lab.work / "old").read_bytes() == b"o" * 300000
+
+
+def test_a_static_program_that_hides_its_memory(open_folder: Path) -> None:  # noqa: F811
+    lab = Lab(open_folder, Path(BUSYBOX))
+    begin = ordinary(lab)
+    done = lab.run([*begin, *lab.argv("run"), "--", built(lab.folder, HIDES)], native=True)
+    assert done.returncode == 0 and (lab.work / "made").exists()
+    said = "a program that hides its memory cannot be tracked: its files are not checkpointed"
+    assert done.stderr.decode() == f"metamori: {said}\n"
 
 
 def small(machine: int, bits: int, code: bytes) -> bytes:

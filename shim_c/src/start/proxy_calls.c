@@ -372,34 +372,6 @@ static void take_library_out(const struct mm_shown *call, uint64_t envp)
     }
 }
 
-/* On its own stderr, if that takes it at once: ours leads nowhere.  Once in a run for each key. */
-static void say_there(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *text, int n)
-{
-    long out = mm_shown_descriptor(call, from, 2);
-    struct pollfd room = { (int)out, POLLOUT, 0 };
-    struct timespec now = { 0, 0 };
-    if (out >= 0 && sys(SYS_ppoll, &room, 1, &now, 0, 8) > 0 && mm_first_time(key))
-        sys(SYS_write, out, text, n);
-    if (out >= 0)
-        sys_close((int)out);
-}
-
-#define NOT_LIKE_US 8                  /* as the other keys of mm_first_time */
-
-/* What it does the kernel does, and nobody notes it. */
-static void say_not_tracked(const struct mm_shown *call, const struct mm_waiting *from)
-{
-    char name[32] = "", text[256];
-    long fd = sys_openat(from->folder, "comm", O_RDONLY | O_CLOEXEC, 0), n = fd < 0 ? fd : sys_pread((int)fd, name, sizeof name - 1, 0);
-    if (fd >= 0)
-        sys_close((int)fd);
-    name[strcspn(name, "\n")] = 0;
-    if (n > 0 && mm_still_waits(call))
-        say_there(call, from, NOT_LIKE_US, text,
-                  snprintf(text, sizeof text, "metamori: %s cannot be tracked: it has another user, group, root or namespace, or other rights, "
-                           "than the run. Its files are not checkpointed\n", name));
-}
-
 /* What it executes, here; named by its descriptor (fexecve) as well.  -1: it is not to be had. */
 static long executed(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t path, int flags, struct mm_place *place)
 {
@@ -431,16 +403,18 @@ void mm_look_at_program(const struct mm_shown *call, const struct mm_waiting *fr
     if (is_file && why && !found.shows_calls && !gains) {      /* the filter is for programs of this processor's own kind */
         const char *named = strncmp(place.path, "/proc/self/fd/", 14) ? place.path : "a program";      /* the number is ours */
         int n = snprintf(text, sizeof text, "metamori: %.255s cannot be tracked: %s. Its files are not checkpointed\n", named, why);
-        say_there(call, from, key, text, n);
+        mm_say_there(call, from, key, text, n);
     }
     if (gains && mm_gets_no_rights(from)) {
         int n = snprintf(text, sizeof text, "metamori: %.255s gets no rights of another user: it is started below a program that is not "
                          "dynamic. With METAMORI_STATIC=untracked it gets them\n", place.path);
-        say_there(call, from, key ^ SYS_execve, text, n);
+        mm_say_there(call, from, key ^ SYS_execve, text, n);
     }
     if (fd >= 0)
         sys_close((int)fd);
 }
+
+#define NOT_LIKE_US 8                  /* as the other keys of mm_first_time */
 
 static enum mm_answer made(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
 {
@@ -473,7 +447,9 @@ enum mm_answer mm_make_shown_call(struct mm_shown *call, const struct mm_waiting
     if (!mm_active || call->notice.data.nr == SYS_landlock_restrict_self)
         return MM_ANSWER_KERNEL;
     if (!mm_waiting_is_like_us(call, from)) {
-        say_not_tracked(call, from);
+        if (mm_say_not_tracked(call, from, NOT_LIKE_US, "it has another user, group, root or namespace, or other rights, than the run. "
+                               "Its files") == -EPERM)
+            mm_area->head->hides = 1;  /* `metamori run` says it */
         return MM_ANSWER_KERNEL;
     }
     errno = 0;
