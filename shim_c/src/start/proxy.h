@@ -12,7 +12,8 @@
 
 #pragma GCC visibility push(hidden)
 
-#define MM_PROXY_CALLS 256             /* calls under way at once */
+#define MM_PROXY_THREADS 256
+#define MM_PROXY_CALLS 8192            /* that a thread has, or that wait for one */
 
 #define MM_PROXY_BEHIND (MM_PROXY_LISTENERS + MM_PROXY_PLACES)     /* the listeners' numbers */
 
@@ -28,7 +29,8 @@ struct mm_shown {
 };
 
 struct mm_proxy_shared {
-    struct mm_shown call[MM_PROXY_CALLS];      /* each thread has one */
+    struct mm_shown call[MM_PROXY_CALLS];
+    uint32_t used;                     /* no call has ever been behind these */
     uint8_t confined[MM_PROXY_PLACES];         /* by Landlock */
     uint8_t elsewhere[MM_PROXY_PLACES];        /* its processes may have other roots, namespaces, groups or file system ids than it began with */
     uint8_t own_umask[MM_PROXY_PLACES];        /* and other umasks than they had when they were first seen */
