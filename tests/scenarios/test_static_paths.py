@@ -126,6 +126,19 @@ static int makes(const char *name) { return open(name, O_CREAT | O_WRONLY, 0600)
 int main(void) { return !makes("before") || setfsgid(1234) || !makes("after"); }
 """
 
+BENEATH = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int count, char **argument)
+{
+    struct open_how how = { .flags = O_WRONLY | O_TRUNC, .resolve = RESOLVE_BENEATH };
+    return count != 2 || chdir("/") || syscall(SYS_openat2, AT_FDCWD, argument[1] + 1, &how, sizeof how) < 0;
+}
+"""
+
 
 def built(folder: Path, text: str, flags: Sequence[str] = ("-static",)) -> str:
     program = folder / "program"
@@ -140,6 +153,16 @@ def built(folder: Path, text: str, flags: Sequence[str] = ("-static",)) -> str:
 def test_seldom_calls(lab: Lab, native_lab: Lab, options: list[str]) -> None:
     """By a handle, with more than openat2 takes today; a file's flags are those that were asked for."""
     every_index(lab, native_lab, [built(lab.folder, PROGRAM)], [""], options)
+
+
+def test_a_path_beneath_the_root(lab: Lab) -> None:
+    """Where it works in `/`; by openat2, which refuses what begins there."""
+    (lab.work / "old").write_bytes(b"o" * 300_000)
+    done = lab.run([built(lab.folder, BENEATH), lab.work / "old"])
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (lab.work / "old").read_bytes() == b""
+    lab.restore(0)
+    assert (lab.work / "old").read_bytes() == b"o" * 300_000
 
 
 def test_a_socket(lab: Lab, native_lab: Lab) -> None:

@@ -102,6 +102,7 @@ struct mm_place {
     int there;                         /* this thread is in the program's folder */
     int is_near;                       /* path: "cwd/..." in the program's folder in /proc, where this thread is */
     int back;                          /* the folder that it goes back to, or -1 */
+    int beneath;                       /* RESOLVE_BENEATH: no path from the root */
     char path[PATH_ROOM_SHOWN];
 };
 #define MM_NO_PLACE { .dir = AT_FDCWD, .back = -1 }

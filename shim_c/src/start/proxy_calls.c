@@ -250,6 +250,7 @@ static enum mm_answer open_as_asked(struct mm_shown *call, const struct mm_waiti
                 return MM_ANSWER_KERNEL;
             slashes = strspn(place->path, "/");
         }
+        place->beneath = (how.resolve & RESOLVE_BENEATH) != 0;
         if (!mm_find_place(call, from, (int)a[0], a[1] + slashes, place))
             return MM_ANSWER_KERNEL;
         return open_at(call, from, place, (int)how.flags, (mode_t)how.mode, how.resolve, result);

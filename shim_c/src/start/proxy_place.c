@@ -110,14 +110,21 @@ static int go_there(const struct mm_waiting *from, struct mm_place *place, char 
     return place->there;
 }
 
+/* Below the root: it may go on with "proc/self". */
+static int may_be_ours(const char *path)
+{
+    path += strspn(path, "./");
+    return starts_with(path, "proc/") || starts_with(path, "dev/");
+}
+
 /* Where names lead here. */
 static int reach_place(const struct mm_shown *call, const struct mm_waiting *from, int dir, struct mm_place *place)
 {
     char link[64], where[PATH_ROOM_SHOWN];
     if (dir == AT_FDCWD && place->path[0] != '/' && go_there(from, place, where, sizeof where)) {
-        if (where[1])
+        if (where[1] || (place->beneath && !may_be_ours(place->path)))
             return !is_not_for_us_in(where, place->path) && mm_still_waits(call);
-        if (!begins_instead(place->path, 0, "/"))  /* it may go on with "proc/self" */
+        if (!begins_instead(place->path, 0, "/"))
             return 0;
     }
     if (place->path[0] == '/')
@@ -139,15 +146,13 @@ int mm_find_place(const struct mm_shown *call, const struct mm_waiting *from, in
     return address && mm_shown_string(call, address, place->path, sizeof place->path) > 0 && reach_place(call, from, dir, place);
 }
 
-static int may_be_ours(const char *path) { return starts_with(path, "proc/") || starts_with(path, "dev/"); }
-
 /* By the link to its folder, in ours: to open a file that is there no more need be known.  Not what may lead back into /proc. */
 int mm_find_file(const struct mm_shown *call, const struct mm_waiting *from, int dir, uint64_t address, struct mm_place *place)
 {
     char *path = place->path + FROM_FOLDER;
     if (dir != AT_FDCWD || !from->is_at || !address
         || mm_shown_string(call, address, path, sizeof place->path - FROM_FOLDER) <= 0
-        || *path == '/' || may_be_ours(path + strspn(path, "./")))
+        || *path == '/' || may_be_ours(path))
         return mm_find_place(call, from, dir, address, place);
     memcpy(place->path, "cwd/", FROM_FOLDER);
     place->is_near = 1;
