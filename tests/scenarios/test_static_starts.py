@@ -150,6 +150,26 @@ def test_a_proxy_does_not_stay_for_who_was_killed(lab: Lab) -> None:
     assert set(lab.state()) == {"old", "log", "made"}
 
 
+def test_who_was_killed_while_it_came_takes_no_place(lab: Lab) -> None:
+    """There are places for so many programs at once."""
+    stops = Stops(lab.folder / "stops")
+    with idle(lab, f"{BUSYBOX} sleep 600 & {READY}; {BUSYBOX} touch made; {READY}; kill $!", stops) as run:
+        goes_on(run)
+        assert run.stdout and run.stdout.readline() == b"ready\n"
+        area = Area(str(lab.store))
+        wait_until(lambda: area.head.proxy_places == lib.MM_PROXY_OPEN | 1, "one program")
+        stops.arm("filter.dialled")
+        goes_on(run)
+        stops.wait("filter.dialled")
+        shell = program_of(run)
+        os.kill(next(each for each in children(shell) if not is_shown(each)), signal.SIGKILL)
+        assert run.stdout.readline() == b"ready\n"
+        assert area.head.proxy_places == lib.MM_PROXY_OPEN | 1
+        goes_on(run)
+        assert run.wait(60) == 0
+    assert set(lab.state()) == {"old", "log"}
+
+
 def test_two_programs_are_the_first(lab: Lab) -> None:
     """One starts the proxy; the other waits until that is ready too, and is tracked."""
     stops = Stops(lab.folder / "stops")

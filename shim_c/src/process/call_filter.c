@@ -234,13 +234,6 @@ static int may_be_looked_into(void)
     return traces || (memcmp(rights, proxy, sizeof rights) == 0 && sys(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0) == 1);
 }
 
-void mm_place_back(void)
-{
-    uint32_t *places = &mm_area->head->proxy_places, n = __atomic_load_n(places, __ATOMIC_SEQ_CST);
-    while (n & ~MM_PROXY_OPEN && !__atomic_compare_exchange_n(places, &n, n - 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        ;
-}
-
 /* The proxy's letter box, which has room: one that is stopped reads none.  -errno. */
 static long letter_box(void)
 {
@@ -261,14 +254,12 @@ static long letter_box(void)
     return r < 0 ? r : fd;
 }
 
-/* The same, with a place for one more program.  Who has a birth finds a proxy that does not end before it has none (close_box). */
-static long take_place(void)
+/* The same, where there is a place for one more program.  Who has a birth finds a proxy that does not end before it has none
+ * (close_box). */
+static long find_place(void)
 {
-    uint32_t others = __atomic_fetch_add(&mm_area->head->proxy_places, 1, __ATOMIC_SEQ_CST);
-    long box = !(others & MM_PROXY_OPEN) ? -ECONNREFUSED : (others & ~MM_PROXY_OPEN) >= MM_PROXY_PLACES ? -EUSERS : letter_box();
-    if (box < 0)
-        mm_place_back();
-    return box;
+    uint32_t programs = __atomic_load_n(&mm_area->head->proxy_places, __ATOMIC_SEQ_CST);
+    return !(programs & MM_PROXY_OPEN) ? -ECONNREFUSED : (programs & ~MM_PROXY_OPEN) >= MM_PROXY_PROGRAMS ? -EUSERS : letter_box();
 }
 
 /* A new process, no child of anybody here, that is nothing but the proxy.  In it: what it must not inherit is closed. */
@@ -358,7 +349,7 @@ static char start_proxy(void)
 static long proxy(void)
 {
     char said;
-    long box = take_place();
+    long box = find_place();
     for (int i = 0; i < ANSWER_S * 500 && (box == -ECONNREFUSED || box == -ENOENT); i++) {
         if (i % 100)
             sys_pause_us(2000);
@@ -368,7 +359,7 @@ static long proxy(void)
             mm_area->head->calls_hidden |= said == MM_PROXY_BLIND;     /* else this once: the next may begin */
             return -ENOSYS;
         }
-        box = take_place();
+        box = find_place();
     }
     return box;
 }
@@ -409,11 +400,8 @@ long mm_follow_calls(void)
         mm_say("the process that tracks static programs was killed: %s cannot go on", program_invocation_name);
         sys(SYS_exit_group, 127);
     }
-    if (box >= 0) {
+    if (box >= 0)
         sys_close((int)box);
-        if (listener < 0)
-            mm_place_back();
-    }
     if (birth >= 0)
         mm_close_spare(birth);
     if (listener < 0) {

@@ -27,7 +27,8 @@
 #define SYS_landlock_restrict_self 446
 #endif
 
-#define MM_PROXY_PLACES 448            /* programs at once, without those that they start */
+#define MM_PROXY_PROGRAMS 448          /* at once, without those that they start */
+#define MM_PROXY_PLACES 1024           /* with those that come while the last of them are counted */
 
 void mm_place_back(void);
 void mm_rights_here(uint32_t rights[11]);

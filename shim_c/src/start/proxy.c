@@ -135,7 +135,7 @@ static void stand_by(void)
             heard_of(word, fd);
         heard = heard == -EAGAIN;
     }
-    uint32_t programs = mm_area->head->proxy_places & ~MM_PROXY_OPEN;
+    int programs = mm_unborn(mm_area); /* or about to be */
     for (int i = 0; i < PLACES; i++)
         programs += sys(SYS_fcntl, LISTENERS + i, F_GETFD) >= 0;
     if (!programs)                     /* it ended because there was nothing more to do; or nobody would miss it */
@@ -209,8 +209,7 @@ static int join_again(void)
     return 1;
 }
 
-/* From here on none is sent a letter.  0: somebody may be about to, or one is there.  Not by the places: who had one may have been
- * killed. */
+/* From here on none is sent a letter.  0: somebody may be about to, or one is there. */
 static int close_box(void)
 {
     __atomic_and_fetch(&mm_area->head->proxy_places, ~MM_PROXY_OPEN, __ATOMIC_SEQ_CST);
@@ -245,13 +244,20 @@ static int look_at_run(void)
     return is_over() || sys(SYS_faccessat, AT_FDCWD, mm_area->store, F_OK) < 0;
 }
 
+/* How many there are, for those that come: counted anew, for who would count himself may be killed amid it. */
+static void tell_places(void)
+{
+    uint32_t *places = &mm_area->head->proxy_places;
+    __atomic_store_n(places, (*places & MM_PROXY_OPEN) | (uint32_t)taken, __ATOMIC_SEQ_CST);
+}
+
 static void drop_listener(int i)
 {
     mm_proxy_forget(LISTENERS + i);
     sys_close(LISTENERS + i);
     taken_at[i] = 0;
     taken--;
-    mm_place_back();
+    tell_places();
     tell_keepers(DROPPED | (uint32_t)i, -1);
 }
 
@@ -288,6 +294,7 @@ static int take_listener(int listener)
         return 0;
     taken_at[i] = 1;
     taken++;
+    tell_places();
     mm_proxy_shared->confined[i] = mm_proxy_shared->elsewhere[i] = mm_proxy_shared->own_umask[i] = 0;
     tell_keepers((uint32_t)i, LISTENERS + i);
     MM_STOP("proxy.told");
@@ -387,6 +394,7 @@ static void find_listeners(void)
             taken++;
             mm_proxy_watch(LISTENERS + i);
         }
+    tell_places();
 }
 
 /* What happens next, of all that may.  0: nothing, for some time. */
