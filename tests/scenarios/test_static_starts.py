@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -168,6 +169,45 @@ def test_who_was_killed_while_it_came_takes_no_place(lab: Lab) -> None:
         goes_on(run)
         assert run.wait(60) == 0
     assert set(lab.state()) == {"old", "log"}
+
+
+REAPS = """
+import ctypes, os, subprocess, sys
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+subprocess.run([sys.argv[1], "touch", "made"], check=True)
+subprocess.run(["sh", "-c", f"{sys.argv[1]} rm log"], check=True)
+try:
+    print(os.wait())
+except ChildProcessError:
+    print("none")
+"""
+
+
+def test_below_who_reaps_orphans(lab: Lab) -> None:
+    """PR_SET_CHILD_SUBREAPER: what tracks static programs is no child of it."""
+    prepare(lab)
+    done = lab.run([sys.executable, "-c", REAPS, BUSYBOX])
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"none\n", b"")
+    assert set(lab.state()) == {"old", "made"}
+    lab.restore(0)
+    assert set(lab.state()) == {"old", "log"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root goes back")
+def test_the_first_program_runs_in_the_background(lab: Lab) -> None:
+    """By its own wish, and not that of the others, which wait for what the proxy does."""
+    prepare(lab)
+    first = f"chrt -i 0 ionice -c 3 nice -n 19 {BUSYBOX} sh -c '{READY}'"
+    with subprocess.Popen([*lab.argv("run"), "--", "sh", "-c", f"{first}; :"], cwd=lab.work, env=lab.env,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout and run.stdout.readline() == b"ready\n"
+        proxy = proxies(lab)[0]
+        told = subprocess.run(["ionice", "-p", str(proxy)], capture_output=True, check=True).stdout
+        assert os.sched_getscheduler(proxy) == os.sched_getscheduler(run.pid) != os.SCHED_IDLE
+        assert os.getpriority(os.PRIO_PROCESS, proxy) == os.getpriority(os.PRIO_PROCESS, run.pid)
+        assert b"idle" not in told
+        goes_on(run)
+        assert run.wait(60) == 0
 
 
 def test_two_programs_are_the_first(lab: Lab) -> None:

@@ -39,6 +39,9 @@ class Keeper:
     def look(self, area: Area, environ: Mapping[str, str]) -> str:
         """Hear what is new. environ: our part of the command's environment. What a person must know, or ""."""
         try:
+            if area.head.proxy_wanted:     # by a program whose orphans are another's of the run
+                area.head.proxy_wanted = 0
+                _start_apart({}, environ, "0")
             if self._line is None and area.head.untracked and _is_there(area):
                 self._line = _line(area.path, b"k")
                 self._line.setblocking(False)
@@ -105,34 +108,39 @@ class Keeper:
 
     def _start(self, environ: Mapping[str, str]) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.setsid()
-                if os.fork() == 0:
-                    _become_proxy({**self._kept, _KEEPER: theirs.fileno()}, environ)
-            finally:
-                os._exit(127)
-        os.waitpid(pid, 0)
-        theirs.close()
+        with theirs:
+            _start_apart({**self._kept, _KEEPER: theirs.fileno()}, environ, "1")
         ours.setblocking(False)
         return ours
 
 
-def _become_proxy(descriptors: Mapping[int, int], environ: Mapping[str, str]) -> None:
+def _start_apart(descriptors: Mapping[int, int], environ: Mapping[str, str], how: str) -> None:
+    """how: "0", it is the first; "1", it goes on with what another had."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                _become_proxy(descriptors, environ, how)
+        finally:
+            os._exit(127)
+    os.waitpid(pid, 0)
+
+
+def _become_proxy(descriptors: Mapping[int, int], environ: Mapping[str, str], how: str) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, hard))
     high = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FILES * 3 // 4) for number, fd in descriptors.items()}
     null = os.open(os.devnull, os.O_RDWR)
-    for number in range(3):
+    for number in range(4):            # nobody waits for what the first says (MM_PROXY_READY)
         os.dup2(null, number)
-    os.closerange(3, _LISTENERS)
+    os.closerange(4, _LISTENERS)
     for number, fd in high.items():
         os.dup2(fd, number)
     os.chdir("/")
     theirs = {name: value for name, value in os.environ.items() if name != "LD_AUDIT"}
     os.execve(sys.executable, ["metamori-proxy", environ["METAMORI_STORE"]],
-              {**theirs, **environ, "LD_PRELOAD": environ["LD_PRELOAD"].split(":")[0], "METAMORI_PROXY": "1"})
+              {**theirs, **environ, "LD_PRELOAD": environ["LD_PRELOAD"].split(":")[0], "METAMORI_PROXY": how})
 
 
 def _is_there(area: Area) -> bool:

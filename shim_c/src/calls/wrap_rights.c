@@ -140,6 +140,8 @@ EXPORT int prctl(int option, ...)
     int left = leave_if(confines);
     if (option == PR_SET_MM)
         mm_memory_places(1);
+    if (option == PR_SET_CHILD_SUBREAPER && a && active())
+        mm_area->head->reaps = 1;
     long r = confined(left, REAL(prctl)(option, a, b, c, d));
     if (option == PR_SET_MM)
         mm_memory_places(0);

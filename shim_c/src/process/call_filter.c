@@ -26,6 +26,7 @@
 #define PROBE 0x6d6d7072               /* no option of prctl: answered by the filter alone, so that who asks knows that it is there */
 #define BEHIND EHWPOISON
 #define ANSWER_S 20
+#define OF_A_PROCESS 1                 /* IOPRIO_WHO_PROCESS */
 #define OPENS_FOR_WRITING (O_ACCMODE | O_CREAT | O_TRUNC)
 
 /* What becomes of a call; each has its instructions behind the search. */
@@ -292,13 +293,18 @@ static void become_proxy(int ready)
         sys(SYS_execve, "/proc/self/exe", argv, image.envp);
 }
 
+int mm_run_is_watched(void)
+{
+    const struct mm_header *h = mm_area->head;
+    return (h->flags & MM_SUPERVISED) && mm_start_time(h->supervisor) == h->supervisor_start;
+}
+
 /* It serves the whole run, and would be under the limits of the program that comes first.  0: it would stay there. */
 static int has_limits_of_run(void)
 {
     static const int of[] = { RLIMIT_FSIZE, RLIMIT_AS, RLIMIT_DATA, RLIMIT_CPU, RLIMIT_NPROC, RLIMIT_NOFILE };
-    const struct mm_header *h = mm_area->head;
-    int run = (h->flags & MM_SUPERVISED) && mm_start_time(h->supervisor) == h->supervisor_start ? (int)h->supervisor : 0;
-    char processors[128];
+    int run = mm_run_is_watched() ? (int)mm_area->head->supervisor : 0;
+    char processors[128], scheduling[48];      /* struct sched_attr */
     struct rlimit limit;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         if (run && sys(SYS_prlimit64, run, of[i], 0, &limit) < 0)
@@ -311,12 +317,24 @@ static int has_limits_of_run(void)
             return 0;
     }
     long bytes = run ? sys(SYS_sched_getaffinity, run, sizeof processors, processors) : 0;
-    long favour = run ? sys(SYS_getpriority, PRIO_PROCESS, run) : 0;       /* 20 and less the more it is nice */
+    long disk = run ? sys(SYS_ioprio_get, OF_A_PROCESS, run) : -1;
     if (bytes > 0)
         sys(SYS_sched_setaffinity, 0, bytes, processors);
-    if (favour > 0)
-        sys(SYS_setpriority, PRIO_PROCESS, 0, 20 - favour);
+    if (disk >= 0)
+        sys(SYS_ioprio_set, OF_A_PROCESS, 0, disk);
+    if (run && sys(SYS_sched_getattr, run, scheduling, sizeof scheduling, 0) == 0)
+        sys(SYS_sched_setattr, 0, scheduling, 0);
     return 1;
+}
+
+/* The orphan would be a child of a program that may wait for all of its children.  1: `metamori run` has been asked. */
+static int asks_run(void)
+{
+    struct mm_header *h = mm_area->head;
+    if (!h->reaps || h->flags & MM_JOB || !mm_run_is_watched())
+        return 0;
+    __atomic_store_n(&h->proxy_wanted, 1, __ATOMIC_SEQ_CST);
+    return sys(SYS_kill, h->supervisor, SIGCHLD) == 0;
 }
 
 /* What it says when it can be reached, or that there is another; 0: it has not begun. */
@@ -351,13 +369,14 @@ static long proxy(void)
     char said;
     long box = find_place();
     for (int i = 0; i < ANSWER_S * 500 && (box == -ECONNREFUSED || box == -ENOENT); i++) {
-        if (i % 100)
+        if (mm_area->head->calls_hidden)
+            return -ENOSYS;
+        if (i % 100 || (i % 500 && mm_area->head->reaps) || (i < ANSWER_S * 100 && asks_run()))
             sys_pause_us(2000);
         else if (!mm_may_read_others())        /* one that is there has read our memory */
             return -ENOSYS;
         else if ((said = start_proxy()) != MM_PROXY_GO && said != MM_PROXY_NO) {
-            mm_area->head->calls_hidden |= said == MM_PROXY_BLIND;     /* else this once: the next may begin */
-            return -ENOSYS;
+            return -ENOSYS;            /* this once: the next may begin */
         }
         box = find_place();
     }

@@ -75,16 +75,10 @@ static void put_at(long fd, int number)
 
 extern char **environ;
 
-static int run_is_watched(void)
-{
-    const struct mm_header *h = mm_area->head;
-    return (h->flags & MM_SUPERVISED) && mm_start_time(h->supervisor) == h->supervisor_start;
-}
-
 /* `metamori run` looks for us. */
 static void wake_run(void)
 {
-    if (run_is_watched())
+    if (mm_run_is_watched())
         sys(SYS_kill, mm_area->head->supervisor, SIGCHLD);
 }
 
@@ -223,7 +217,7 @@ static int close_box(void)
 /* The last program has gone: from here on nobody waits for this process.  It may have been the last of the run. */
 static void leave_alone(void)
 {
-    left_early = run_is_watched();
+    left_early = mm_run_is_watched();
     if (!left_early)
         mm_last_out();
     if (is_over() && close_box())
@@ -238,7 +232,7 @@ static int look_at_run(void)
     if (left_early && !(mm_area->head->flags & MM_SUPERVISED)) {
         if (join_again())
             leave_alone();
-    } else if (left_early && !run_is_watched()) {
+    } else if (left_early && !mm_run_is_watched()) {
         return 1;
     }
     return is_over() || sys(SYS_faccessat, AT_FDCWD, mm_area->store, F_OK) < 0;
@@ -435,8 +429,10 @@ void mm_proxy_serve(int joined)
     find_listeners();
     if (!again) {
         int looks = mm_may_look_into((int)standby);
-        if (!looks && standby > 0)     /* the calls are not there that look into a process */
+        if (!looks && standby > 0) {   /* the calls are not there that look into a process */
+            mm_area->head->calls_hidden = 1;
             sys(SYS_write, MM_PROXY_READY, &blind, 1);
+        }
         if (!looks)
             end_all();
         open_box();
