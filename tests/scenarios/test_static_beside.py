@@ -144,6 +144,21 @@ def test_a_static_program_that_hides_its_memory(open_folder: Path) -> None:  # n
     assert done.stderr.decode() == f"metamori: {said}\n"
 
 
+def test_nobody_copies_a_program_to_try_a_filter(open_folder: Path) -> None:  # noqa: F811
+    """That is tried for each static program where no_new_privs would stay; the copy of a large one takes long."""
+    lab = Lab(open_folder, Path(BUSYBOX))
+    begin, calls = ordinary(lab), lab.folder / "calls"
+    traced = [*begin, "strace", "-f", "-e", "trace=clone,vfork", "-o", calls]
+    if not shutil.which("strace") or lab.run([*traced, "true"], native=True).returncode:
+        pytest.skip("no strace here")
+    script = f"{BUSYBOX} true; {BUSYBOX} rm log; :"
+    done = lab.run([*traced, *lab.argv("run"), "--", "sh", "-c", script], native=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    ours = [line for line in calls.read_text().splitlines() if "CLONE_UNTRACED" in line]
+    assert len(ours) == 3 and sum("CLONE_VM|CLONE_VFORK" in line for line in ours) == 2    # and the proxy's start
+    assert not (lab.work / "log").exists()
+
+
 def small(machine: int, bits: int, code: bytes) -> bytes:
     """A program that is nothing but these instructions."""
     at = 0x400000

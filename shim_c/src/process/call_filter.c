@@ -185,7 +185,7 @@ int mm_is_shown(const struct mm_area *area)
 /* no_new_privs stays, so it is tried first whether it leads to the filter: a container's own listener forbids ours. */
 static long after_a_trial(struct filter *f)
 {
-    if (mm_listener_refused() < 0 || sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+    if (mm_listener_refused_here() < 0 || sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -EACCES;
     return set_as_it_is(f);
 }

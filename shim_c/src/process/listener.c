@@ -37,18 +37,55 @@ static long try_both_ways(void)
     return r < 0 ? r : 0;
 }
 
-/* 0: one may be set, in need with no_new_privs; else -errno.  Tried in another process, for neither ever goes away again. */
-int mm_listener_refused(void)
+static int found_by(long pid)
 {
     int status = -1;
-    long pid = mm_quiet_fork();
-    if (pid == 0)
-        sys(SYS_exit_group, -try_both_ways());
     if (pid < 0)
         return (int)pid;
     if (sys(SYS_wait4, pid, &status, __WCLONE, 0) != pid || !WIFEXITED(status))
         return -EPERM;                 /* a filter that ends who tries */
     return -WEXITSTATUS(status);
+}
+
+/* 0: one may be set, in need with no_new_privs; else -errno.  Tried in another process, for neither ever goes away again. */
+int mm_listener_refused(void)
+{
+    long pid = mm_quiet_fork();
+    if (pid == 0)
+        sys(SYS_exit_group, -try_both_ways());
+    return found_by(pid);
+}
+
+static int try_here(void) { return (int)-try_both_ways(); }
+
+/* The same for who is about to execute a program: in its memory, on a stack of its own, while this process waits.  To copy a large
+ * one's page tables takes longer than all else.  (Before Linux 5.16 a filter that ends who tries would end both; ours needs 5.19.) */
+int mm_listener_refused_here(void)
+{
+    char stack[4096] __attribute__((aligned(16)));
+    uint64_t mask = sys_mask_all();
+    long pid;
+#if defined(__x86_64__)
+    register long none __asm__("r10") = 0;
+    register long nor __asm__("r8") = 0;
+    __asm__ volatile("syscall\n\ttest %%rax, %%rax\n\tjnz 1f\n\tcall *%[try]\n\tmov %%eax, %%edi\n\tmov %[end], %%eax\n\tsyscall\n1:"
+                     : "=a"(pid)
+                     : "a"(SYS_clone), "D"(CLONE_VM | CLONE_VFORK | CLONE_UNTRACED), "S"(stack + sizeof stack), "d"(0), "r"(none),
+                       "r"(nor), [try] "r"(try_here), [end] "i"(SYS_exit_group)
+                     : "rcx", "r11", "memory");
+#else
+    register long call __asm__("x8") = SYS_clone;
+    register long how __asm__("x0") = CLONE_VM | CLONE_VFORK | CLONE_UNTRACED;
+    register char *top __asm__("x1") = stack + sizeof stack;
+    register long none __asm__("x2") = 0, nor __asm__("x3") = 0, neither __asm__("x4") = 0;
+    __asm__ volatile("svc 0\n\tcbnz x0, 1f\n\tblr %[try]\n\tmov x8, %[end]\n\tsvc 0\n1:"
+                     : "+r"(how)
+                     : "r"(call), "r"(top), "r"(none), "r"(nor), "r"(neither), [try] "r"(try_here), [end] "i"(SYS_exit_group)
+                     : "memory");
+    pid = how;
+#endif
+    sys_mask_back(mask);
+    return found_by(pid);
 }
 
 /* May one process of a user read the memory of another that is no child of it? */

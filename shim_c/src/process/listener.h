@@ -10,6 +10,7 @@ enum { MM_PROXY_BOX = 4, MM_PROXY_LOCK, MM_PROXY_SHARED, MM_PROXY_PAIR, MM_PROXY
 int mm_listener_refused(void);
 int mm_may_read_others(void);
 /* CDEF-END */
+int mm_listener_refused_here(void);
 long mm_quiet_fork(void);
 long mm_set_listener(const struct sock_fprog *filter);
 #pragma GCC visibility pop
