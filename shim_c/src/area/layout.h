@@ -260,9 +260,7 @@ struct mm_header {
     uint32_t bucket[MM_BUCKETS];
     uint8_t mapped_files[MM_BUCKETS / 8];   /* bits by (dev, ino): files that were mapped while untracked */
 #define MM_PROXY_OPEN 0x80000000            /* of proxy_places: it is ready, and not about to end */
-    uint32_t proxy_places, proxy_rights[11];   /* how many programs it has, by itself; see mm_rights_here */
-    uint32_t reaps, proxy_wanted;            /* a program of the run gets all orphans below it: `metamori run` is to start the proxy */
-    uint32_t hides;                          /* one cannot be tracked, nor told that: it has called PR_SET_DUMPABLE */
+    uint32_t proxy_places, proxy_rights[11], reaps, proxy_wanted, hides;     /* its programs; mm_rights_here; what `metamori run` sees to */
 };
 
 struct mm_process {

@@ -46,7 +46,7 @@ static inline __attribute__((always_inline)) int noted_by(int fd, int flags, mod
     long e = mm_opened(fd, flags, mode, created, path);
     if (e == 0 && !created && too_late(fd, dir, given))
         e = -OPEN_AGAIN;
-    if (e == 0 && (flags & O_TRUNC) && mm_has_lapsed())
+    if (e == 0 && (flags & O_TRUNC) && !created && mm_has_lapsed())
         e = -ESRCH;
     if (e == 0 && (flags & O_TRUNC) && !created) {
         uint32_t slot = pif_of(fd);
