@@ -301,6 +301,22 @@ def running(run: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
                     os.kill(pid, signal.SIGKILL)
 
 
+def came_back(case: Memory, *indexes: int) -> None:
+    """One that says so, to the same end."""
+    for index in indexes:
+        done = case.verb("restart", str(index))
+        assert (done.returncode, b"came back" in done.stderr) == (case.native.status, True), done
+        assert case.native.output.endswith(done.stdout) and done.stdout, (done.stdout, case.native.output)
+
+
+def run_of(case: Memory) -> None:
+    """One that takes its checkpoints itself."""
+    if case.native.status == 77:
+        pytest.skip("this machine has none")
+    assert case.start().wait(300) == case.native.status, case.errors()
+    assert (case.folder / "out").read_bytes() == case.native.output
+
+
 class Printing(Memory):
     """Compared by what it prints: its files carry times, and numbers of their own."""
 

@@ -8,26 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from comeback import Memory, built
+from comeback import Memory, built, came_back, run_of
 
 pytestmark = pytest.mark.usefixtures("installed")
 OLD = b"".join(bytes([letter]) * 4096 for letter in b"abcd")
 FILES = {"shared": OLD, "private": OLD, "closed": OLD}
-
-
-def came_back(case: Memory, *indexes: int) -> None:
-    """To the same end."""
-    for index in indexes:
-        done = case.verb("restart", str(index))
-        assert (done.returncode, b"came back" in done.stderr) == (case.native.status, True), done
-        assert case.native.output.endswith(done.stdout) and done.stdout, (done.stdout, case.native.output)
-
-
-def run_of(case: Memory) -> None:
-    if case.native.status == 77:
-        pytest.skip("this machine has none")
-    assert case.start().wait(300) == case.native.status, case.errors()
-    assert (case.folder / "out").read_bytes() == case.native.output
 
 
 @pytest.fixture
@@ -65,6 +50,15 @@ def test_guarded_pages(tmp_path: Path) -> None:
     run_of(case)
     assert case.errors().count("taken") == 4
     came_back(case, 4, 3, 2, 1)
+
+
+@pytest.mark.parametrize("how", ["wiped", "absent"])
+def test_memory_that_children_are_not_to_have(tmp_path: Path, how: str) -> None:
+    """A copy of the process that writes the image has it all the same."""
+    case = Memory(tmp_path, [built(tmp_path, "kept.c"), how])
+    run_of(case)
+    assert case.errors().count("taken") == 1
+    came_back(case, 1)
 
 
 @pytest.mark.parametrize("name", ["stack.c"])

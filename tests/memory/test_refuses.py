@@ -150,6 +150,10 @@ CASES = {
                          "it has users of its own, which cannot come back with the program"),
     "mounts of its own": ("import ctypes; assert not ctypes.CDLL(None).unshare(0x20000)", "",
                           "it has mounts of its own, which cannot come back with the program"),
+    "a thread with a folder of its own": (
+        "import ctypes, threading; ready, end = threading.Event(), threading.Event();"
+        "threading.Thread(target=lambda: (ctypes.CDLL(None).unshare(0x200), ready.set(), end.wait())).start();"
+        "ready.wait()", "end.set()", "a thread has a working folder of its own (unshare)"),
     "a descriptor that signals": ("import fcntl; r, w = os.pipe(); fcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC)", "",
                                   " signals when it can be used (O_ASYNC), which cannot come back with the program"),
     "a lease": ("import fcntl; f = open('leased', 'w'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)", "",

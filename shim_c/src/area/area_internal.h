@@ -213,6 +213,10 @@ extern struct mm_header *mm_memory_head; /* of a run with memory */
 extern int mm_uffd;                      /* -1: changes are not counted */
 /* The program has put memory under a protection key: the signal's handler may not read it, also when the key was freed. */
 extern int mm_keys;
+/* It has kept memory from its children (MADV_DONTFORK, MADV_WIPEONFORK): a copy of the process would lack that, too. */
+extern int mm_kept_from_children;
+/* A thread may have a folder and umask of its own. */
+extern int mm_folders_apart;
 /* of a thread that came back: its number as the program knows it */
 extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
 /* This thread has a process number of the kernel's in hand, or is about to get one: no image is made (memory/numbers.c). */

@@ -252,6 +252,8 @@ EXPORT int madvise(void *address, size_t length, int advice)
 {
     if (advice == MADV_REMOVE)         /* a hole in the file */
         mm_unseen();
+    if (advice == MADV_DONTFORK || advice == MADV_WIPEONFORK)
+        __atomic_store_n(&mm_kept_from_children, 1, __ATOMIC_SEQ_CST);
     int r = REAL(madvise)(address, length, advice);
     if (advice == GUARD_INSTALL)
         mapped_anew();

@@ -134,6 +134,8 @@ EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 
 EXPORT int unshare(int flags)
 {
+    if (flags & (CLONE_FS | CLONE_NEWNS))
+        __atomic_store_n(&mm_folders_apart, 1, __ATOMIC_SEQ_CST);
     int r = REAL(unshare)(flags);
     if (r == 0)
         mm_other_world(flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));

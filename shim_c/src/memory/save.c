@@ -7,6 +7,7 @@
 #include "memory/image_engine.h"
 
 #include <linux/close_range.h>
+#include <linux/kcmp.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -179,6 +180,15 @@ static int refuse_image(const char *why, const char *what)
     return -ENOTSUP;
 }
 
+static int has_own_folder(void)
+{
+    const struct mm_engine *e = ENGINE;
+    for (uint32_t i = 1; i <= e->asked && __atomic_load_n(&mm_folders_apart, __ATOMIC_ACQUIRE); i++)
+        if (e->thread[i].tid && sys(SYS_kcmp, sys_gettid(), e->signalled[i], KCMP_FS, 0, 0) != 0)
+            return 1;
+    return 0;
+}
+
 /* Everything that goes into the image; no page was copied yet. */
 static int gather(void)
 {
@@ -195,6 +205,8 @@ static int gather(void)
         return r;
     if (__atomic_load_n(&mm_keys, __ATOMIC_ACQUIRE))
         return refuse_image("it has protection keys", "");
+    if (has_own_folder())
+        return refuse_image("a thread has a working folder of its own (unshare)", "");
     if (e->tiles)
         return refuse_image("it computes in tiles of the processor (AMX)", "");
     int state = mm_process_state(image);
@@ -234,6 +246,51 @@ static int gather(void)
     return 0;
 }
 
+/* Mappings that children are not to have (madvise): by smaps, which is dear.  The kernel gives whole entries of it at a time: a line that
+ * begins with the place, ..., one with the flags.  Which it is stands in the lowest bits of the start. */
+enum { NOT_THERE = 1, WIPED = 2 };
+static uint64_t kept_count;
+
+static int find_kept(void)
+{
+    struct mm_engine *e = ENGINE;
+    struct mm_span at = { 0, 0 };
+    long n, fd = sys_openat(AT_FDCWD, "/proc/self/smaps", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return (int)fd;
+    while ((n = sys(SYS_read, fd, e->maps, MAPS - 1)) > 0) {
+        e->maps[n] = 0;
+        for (const char *p = e->maps, *next; *p; p = next) {
+            for (next = p; *next && *next++ != '\n';)
+                ;
+            if ((*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'f')) {
+                at.start = own_number(&p, 16), p++;
+                at.end = own_number(&p, 16);
+            } else if (own_begins(p, "VmFlags:")) {
+                for (uint64_t how = 0; p < next; p++) {
+                    how |= own_begins(p, " dc") ? NOT_THERE : own_begins(p, " wf") ? WIPED : 0;
+                    if (*p == '\n' && how && kept_count < SPANS)
+                        e->other[kept_count++] = (struct mm_span){ at.start | how, at.end };
+                }
+            }
+        }
+    }
+    sys_close((int)fd);
+    return (int)n;
+}
+
+/* A copy of the process is to have them, too; nobody else begins one meanwhile: no thread of the program runs. */
+static void let_copy_have(int yes)
+{
+    for (const struct mm_span *s = ENGINE->other; s < ENGINE->other + kept_count; s++) {
+        uint64_t start = s->start & ~(MM_PAGE - 1), length = s->end - start;
+        if (s->start & NOT_THERE)
+            sys(SYS_madvise, start, length, yes ? MADV_DOFORK : MADV_DONTFORK);
+        if (s->start & WIPED)
+            sys(SYS_madvise, start, length, yes ? MADV_KEEPONFORK : MADV_WIPEONFORK);
+    }
+}
+
 static int start_writer(void)
 {
     struct mm_engine *e = ENGINE;
@@ -249,9 +306,15 @@ static int start_writer(void)
         pid = mm_clone_process(CLONE_VM | CLONE_FS | whose, stack_top(e->writer_stack, sizeof e->writer_stack), write_out);
     } else {
         stage(0);
+        kept_count = 0;
+        pid = __atomic_load_n(&mm_kept_from_children, __ATOMIC_ACQUIRE) ? find_kept() : 0;
+        if (pid < 0)
+            return (int)pid;
+        let_copy_have(1);
         pid = sys(SYS_clone, whose, 0, 0, 0, 0);
         if (pid == 0)
             write_out();
+        let_copy_have(0);
     }
     if (pid < 0)
         return (int)pid;
