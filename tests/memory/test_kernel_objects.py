@@ -69,7 +69,7 @@ for value in (7, 8, 9):
     sends(os.getpid(), queued, value)
 os.kill(os.getpid(), other)
 signal.pthread_kill(__import__("threading").get_ident(), one)
-os.kill(os.getpid(), signal.SIGUSR1)
+os.kill(os.getpid(), signal.SIGUSR1), signal.pthread_kill(__import__("threading").get_ident(), signal.SIGUSR1)
 child = os.fork()
 if child == 0:
     assert not signal.sigpending()

@@ -24,7 +24,8 @@ NAMELESS, POSIX, SYSV = 1, 2, 3            # shared_kind of shim_c/src/memory/im
 _MOST = 64 << 20                           # bytes of one that nobody has mapped
 _GET_SEALS = 1034
 SEAL_WRITE, SEAL_FUTURE_WRITE, _KNOWN = 8, 16, 63      # with F_SEAL_SEAL, _SHRINK, _GROW, _EXEC
-_SHARED = re.compile(rb"^(\w+)-(\w+) ...s (\w+) (\w+):(\w+) (\d+) +(/.*)$", re.MULTILINE)
+_SHARED = re.compile(rb"^(\w+)-(\w+) ...s (\w+) (\w+):(\w+) (\d+) +(/.*|\[anon_shmem:.*)$",
+                     re.MULTILINE)
 _PRIVATE = re.compile(rb"^\S+ ...p \S+ \S+ (\d+) +(/(?:memfd:|dev/shm/).*)$", re.MULTILINE)
 _PATHS = (b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/shm/")
 _LARGE = 1 << 16                           # a block of what lies in large pages
@@ -40,7 +41,7 @@ class _Segment:
 
 
 def _kind(path: bytes) -> int:
-    if path.startswith((b"/dev/zero", b"/memfd:")):
+    if path.startswith((b"/dev/zero", b"[anon_shmem:", b"/memfd:")):     # the second: named by the program
         return NAMELESS
     if path.startswith(b"/SYSV"):
         return SYSV

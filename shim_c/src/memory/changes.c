@@ -99,7 +99,7 @@ static long fetched(const struct mm_vma *v, struct mm_span s, struct list *writt
 /* Holes in shared memory are filled by that: no more of them than an image may have. */
 static long fetched_shared(const struct mm_vma *v, const char *name, uint64_t *total, struct list *written, struct list *existing)
 {
-    if (own_begins(name, "/dev/zero") && v->end - v->start > STAGE - *total)   /* which has all of its pages, or none yet */
+    if (is_anonymous(name) && v->end - v->start > STAGE - *total)   /* which has all of its pages, or none yet */
         return -EFBIG;
     for (struct mm_span s = { v->start, v->start }; s.start < v->end; s.start = s.end) {
         s.end = v->end - s.start < AT_ONCE ? v->end : s.start + AT_ONCE;

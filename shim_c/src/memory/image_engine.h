@@ -166,10 +166,12 @@ static inline int counts(const struct mm_vma *v)       /* is its content in the 
 static inline int shared_kind(const struct mm_tables *t, const struct mm_vma *v)
 {
     const char *path = t->path + v->path;
-    return !v->shared ? 0 : own_begins(path, "/dev/zero") || own_begins(path, "/memfd:") ? 1 : own_begins(path, "/dev/shm/") ? 2
+    return !v->shared ? 0 : is_anonymous(path) || own_begins(path, "/memfd:") ? 1 : own_begins(path, "/dev/shm/") ? 2
          : own_begins(path, "/SYSV") ? MM_SYSV_SHM : mm_has_no_name(path) ? MM_NO_NAME : 0;
 }
 /* A private mapping that cannot be made again from its file: all of it is saved, and comes back as memory of the process alone. */
+/* Of MAP_SHARED | MAP_ANONYMOUS; the program may have named it (PR_SET_VMA_ANON_NAME, since Linux 6.2). */
+static inline int is_anonymous(const char *path) { return own_begins(path, "/dev/zero") || own_begins(path, "[anon_shmem:"); }
 static inline int is_copied(const struct mm_vma *v, const char *path)
 {
     return counts(v) && !v->shared && (own_begins(path, "/memfd:") || own_begins(path, "/dev/shm/") || mm_has_no_name(path));

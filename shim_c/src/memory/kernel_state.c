@@ -75,21 +75,43 @@ static uint64_t bits_at(const char *text, const char *word)
     return at < 0 ? 0 : own_number(&p, 16);
 }
 
-/* Signals that wait for the process, whichever thread takes them; every thread counts them among its own.  own: for this one. */
-static uint64_t pending(uint64_t *own)
+/* Signals that wait for a thread alone, by the kernel's number of it; of_all: for the process, whichever thread takes them. */
+static uint64_t pending_for(uint32_t tid, uint64_t *of_all)
 {
-    char *text = ENGINE->maps;
-    uint64_t any;                          /* of the process or of this thread, which has all of them blocked */
-    *own = 0;
-    if (sys(SYS_rt_sigpending, &any, 8) == 0 && !any)
-        return 0;
-    long fd = sys_openat(AT_FDCWD, "/proc/thread-self/status", O_RDONLY | O_CLOEXEC, 0);
+    char path[48] = "/proc/self/task/", *text = ENGINE->maps, number[24] = { 0 }, *digits = own_decimal(number + 23, tid);
+    uint64_t n0 = own_length(path), n1 = own_length(digits);
+    own_copy(path + n0, digits, n1);
+    own_copy(path + n0 + n1, "/status", 8);
+    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     long n = fd < 0 ? 0 : sys(SYS_read, fd, text, MAPS - 1);
     if (fd >= 0)
         sys_close((int)fd);
     text[n > 0 ? n : 0] = 0;
-    *own = bits_at(text, "SigPnd:\t");
-    return bits_at(text, "ShdPnd:\t");
+    *of_all = bits_at(text, "ShdPnd:\t");
+    return bits_at(text, "SigPnd:\t");
+}
+
+/* Every thread has counted those of the process among its own, unless it was not asked yet: see mm_known_tid_of.  Back: those of
+ * this thread, which has all of them blocked. */
+static uint64_t tell_apart(struct mm_memory_image *image)
+{
+    struct mm_engine *e = ENGINE;
+    uint32_t me = (uint32_t)sys_gettid();
+    uint64_t any, of_all = 0, own = 0, unused;
+    if (sys(SYS_rt_sigpending, &any, 8) < 0 || any)
+        own = pending_for(me, &of_all);
+    for (uint32_t i = 0; i <= e->asked; i++) {
+        uint32_t tid = i ? e->signalled[i] : mm_known_tid_of(me) == e->thread[0].tid ? me : 0;
+        if (tid && e->thread[i].pending & of_all)
+            e->thread[i].pending = pending_for(tid, &unused);
+    }
+    image->pending = of_all;
+    if (mm_memory_head->flags & MM_ON_TERM) {      /* whoever continues from here is not to end for it */
+        for (uint32_t i = 0; i <= e->asked; i++)
+            e->thread[i].pending &= ~(1ull << (SIGTERM - 1));
+        image->pending &= ~(1ull << (SIGTERM - 1));
+    }
+    return own;
 }
 
 /* Signals from the 34th on wait one behind the other, each with what was sent along.  The kernel shows that only to whoever takes them:
@@ -206,14 +228,7 @@ int mm_process_state(struct mm_memory_image *image)
             image->interval[i].value_us = image->interval[i].interval_us;
         }
     }
-    uint64_t own;
-    image->pending = pending(&own);
-    if (mm_memory_head->flags & MM_ON_TERM)        /* whoever continues from here is not to end for it */
-        image->pending |= 1ull << (SIGTERM - 1);
-    for (uint32_t i = 0; i <= ENGINE->asked; i++)
-        ENGINE->thread[i].pending &= ~image->pending;
-    if (mm_memory_head->flags & MM_ON_TERM)
-        image->pending &= ~(1ull << (SIGTERM - 1));
+    uint64_t own = tell_apart(image);
     return timers(image) < 0 ? -2 : note_all_queued(image, own);
 }
 
