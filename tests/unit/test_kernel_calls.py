@@ -87,7 +87,7 @@ def test_names_of_sockets() -> None:
 
 
 def test_epoll_signals_and_timers() -> None:
-    timer = lib.mm_timerfd(1, os.O_NONBLOCK, struct.pack("=qqqq", 0, 0, 0, 1))
+    timer = lib.mm_timerfd(1, os.O_NONBLOCK, 0, struct.pack("=qqqq", 0, 0, 0, 1))
     watcher = lib.mm_epoll()
     assert timer >= 0 and watcher >= 0
     assert lib.mm_epoll_add(watcher, timer, struct.pack("=IQ", select.EPOLLIN, 7)) == 0

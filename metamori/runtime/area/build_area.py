@@ -37,7 +37,7 @@ long mm_epoll(void);
 long mm_inotify(int flags);
 long mm_epoll_add(int fd, int watched, const char *event);
 long mm_signalfd(uint64_t mask, int flags);
-long mm_timerfd(int clock, int flags, const char *value);
+long mm_timerfd(int clock, int flags, int how, const char *value);
 long mm_ptrace(long request, int tid, long data);
 long mm_signal_mask(int tid, int set, uint64_t *mask);
 long mm_sysv_get(uint32_t kind, int key, uint64_t size, int flags);
@@ -65,6 +65,7 @@ ffibuilder.set_source(
 #include <linux/kcmp.h>
 #include <mqueue.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
@@ -161,7 +162,20 @@ static long mm_bind(int fd, const char *address, uint32_t length) { return sys(S
 
 static long mm_inotify(int flags) { return sys(SYS_inotify_init1, flags); }
 static long mm_epoll(void) { return sys(SYS_epoll_create1, 0); }
-static long mm_epoll_add(int fd, int watched, const char *event) { return sys(SYS_epoll_ctl, fd, 1, watched, event); }
+
+/* One that has fired and was not armed again (EPOLLONESHOT) has no events, which nobody can ask for: it fires once
+ * more, into a set in which no other has.  Where nothing lets it, errors and hang-ups do so later. */
+static long mm_epoll_add(int fd, int watched, const char *event)
+{
+    struct epoll_event its, came;
+    memcpy(&its, event, sizeof its);
+    int is_armed = (its.events & ~(EPOLLONESHOT | EPOLLET | EPOLLWAKEUP)) != 0;
+    its.events |= is_armed ? 0 : EPOLLIN | EPOLLOUT;
+    long r = sys(SYS_epoll_ctl, fd, EPOLL_CTL_ADD, watched, &its);
+    if (r == 0 && !is_armed && sys(SYS_epoll_pwait, fd, &came, 1, 0, 0, 8) == 0)
+        r = sys(SYS_epoll_ctl, fd, EPOLL_CTL_MOD, watched, event);
+    return r;
+}
 
 static long mm_signalfd(uint64_t mask, int flags) { return sys(SYS_signalfd4, -1, &mask, sizeof mask, flags); }
 
@@ -294,11 +308,11 @@ static char *mm_shm_attach(int id, int only_read)
 static long mm_shm_detach(const char *at) { return sys(SYS_shmdt, at); }
 
 /* value: a struct itimerspec; the timer runs. */
-static long mm_timerfd(int clock, int flags, const char *value)
+static long mm_timerfd(int clock, int flags, int how, const char *value)
 {
     long fd = sys(SYS_timerfd_create, clock, flags);
     if (fd >= 0)
-        sys(SYS_timerfd_settime, fd, 0, value, 0);
+        sys(SYS_timerfd_settime, fd, how, value, 0);
     return fd;
 }
 """,

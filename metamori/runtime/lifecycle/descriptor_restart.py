@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from metamori._area import lib
 from metamori.runtime.lifecycle import child_loop
-from metamori.runtime.memory import file_locks, proc_inspect
+from metamori.runtime.memory import file_locks, proc_inspect, timers
 from metamori.store.format.records import DescriptorEntry, Launch
 from metamori.store.io.os_io import opened_up
 
@@ -21,7 +21,9 @@ GONE = b" (deleted)"                       # the kernel's words behind what was 
 _HIGH = 100000
 _AT = "at:"                               # memory/sets.py
 Place = tuple[int, int]                    # number of a process, descriptor
+_POLLED = 0x0fffffff                       # of an epoll entry's events, those that it waits for
 _SET_SIZE, _USUAL_SIZE = 1031, 65536        # F_SETPIPE_SZ
+_SET_TICKS = 0x40085400                    # TFD_IOC_SET_TICKS
 
 
 def in_place(launch: Launch) -> None:
@@ -171,9 +173,10 @@ def _reopen(path: bytes, flags: int, position: int) -> int:
 
 
 def watch(entry: DescriptorEntry, source: Callable[[Place], int]) -> None:
-    """The epoll set as it was: descriptor, events, data. source: where a place's descriptor is here."""
-    for line in proc_inspect.numbers(entry.data, "tfd"):
-        words = line.split()
+    """The epoll set as it was: descriptor, events, data; first those that have fired once and are not to do it again.
+    source: where a place's descriptor is here."""
+    lines = [line.split() for line in proc_inspect.numbers(entry.data, "tfd")]
+    for words in sorted(lines, key=lambda words: int(words[2], 16) & _POLLED != 0):
         number, event = int(words[0]), struct.pack("=IQ", int(words[2], 16), int(words[4], 16))
         if words[-1].startswith(_AT):
             _watch_as(number, source(place_of(words[-1].removeprefix(_AT))), entry.descriptor, event)
@@ -214,17 +217,16 @@ def _watch_as(number: int, source: int, epoll: int, event: bytes) -> None:
 
 def _timer(entry: DescriptorEntry) -> int:
     info = entry.data
-    clock = int(proc_inspect.numbers(info, "clockid")[0])
-
-    def pair(name: str) -> tuple[int, int]:
-        seconds, nanoseconds = proc_inspect.numbers(info, name)[0].strip("()").split(",")
-        return int(seconds), int(nanoseconds)
-
-    left = pair("it_value")
-    if int(proc_inspect.numbers(info, "ticks")[0]) and not any(left):
-        left = 0, 1                        # it has gone off, and the kernel waits for whoever reads that
-    value = struct.pack("=qqqq", *pair("it_interval"), *left)
-    return int(lib.mm_timerfd(clock, entry.flags & os.O_NONBLOCK, value))
+    clock, ticks = (int(proc_inspect.numbers(info, name)[0]) for name in ("clockid", "ticks"))
+    left, interval, how = timers.pair(info, "it_value"), timers.pair(info, "it_interval"), 0
+    if proc_inspect.numbers(info, "until"):
+        left, how = timers.pair(info, "until"), timers.how(info)
+    elif ticks and not any(left):          # it has gone off, and the kernel waits for whoever reads that
+        left = interval
+    fd = int(lib.mm_timerfd(clock, entry.flags & os.O_NONBLOCK, how, struct.pack("=qqqq", *interval, *left)))
+    if ticks:
+        fcntl.ioctl(fd, _SET_TICKS, struct.pack("=Q", ticks))
+    return fd
 
 
 # -- pipes: both ends at once ------------------------------------------------------------------------

@@ -55,8 +55,8 @@ def fill(ends: Ends) -> None:
     for fields, end in ends:
         if "closes" in fields:
             end.close()
-        elif fields["shut"] == ["2"]:
-            end.shutdown(socket.SHUT_WR)
+        elif shut := int(fields["shut"][0]):
+            end.shutdown(shut - 1)         # SHUT_RD, SHUT_WR, SHUT_RDWR
 
 
 def _new(fields: Fields, at: bytes) -> socket.socket:

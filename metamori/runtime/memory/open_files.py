@@ -289,10 +289,13 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
         return _socket(this, run)
     if stat.S_ISCHR(mode) and _remembers_nothing(this.st.st_rdev):
         return this.entry("file", position=0)
-    for kind, path in (("eventfd", b"anon_inode:[eventfd]"), ("timerfd", b"anon_inode:[timerfd]"),
-                       ("signalfd", b"anon_inode:[signalfd]")):
+    for kind, path in (("eventfd", b"anon_inode:[eventfd]"), ("signalfd", b"anon_inode:[signalfd]")):
         if this.path == path:
             return this.entry(kind, position=0, data=this.info)  # type: ignore[arg-type]
+    if this.path == b"anon_inode:[timerfd]":
+        from metamori.runtime.memory import timers  # which few programs have
+
+        return this.entry("timerfd", position=0, data=timers.look(this))
     if this.path == b"anon_inode:[eventpoll]":
         from metamori.runtime.memory import sets  # which few programs have
 

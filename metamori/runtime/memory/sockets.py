@@ -35,6 +35,7 @@ from metamori.tables.record import record, replace
 _FAMILIES = {socket.AF_UNIX: "a unix socket", socket.AF_INET: "a socket", socket.AF_INET6: "a socket"}
 _CLOSED = 7                                # of the kernel's list of states of TCP
 _SHUT = (4, 5, 9, 11)                      # FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLOSING: nothing more is sent
+_OTHER_SENDS = (1, 4, 5)                   # ESTABLISHED, FIN_WAIT1, FIN_WAIT2: the other end has not shut its side
 _MOST_WAITING = 2 << 20                    # the loopback device takes more without a reader
 _TCP, _IP, _IPV6, _SOCKET = socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROTO_IPV6, socket.SOL_SOCKET
 _REUSED = f"option: {_SOCKET} {socket.SO_REUSEADDR} 01000000"
@@ -179,12 +180,17 @@ def _state(this: socket.socket, unix: dict[int, bytes], own: bytes | None, other
         return "sends" if other else "waits"
     if this.proto in (0, _TCP) and this.getsockopt(_TCP, socket.TCP_INFO, 1)[0] != _CLOSED:
         return "tcp" if own and other and ((other, own) in inside.connections or is_closed(other, own)) else "reset"
-    poll = select.poll()
-    poll.register(this, select.POLLRDHUP)
-    events = dict(poll.poll(0)).get(this.fileno(), 0)
+    events = _events(this, select.POLLRDHUP)
     if events & select.POLLERR or other:
         return "reset"
     return "ended" if events & select.POLLRDHUP else "waits"
+
+
+def _events(this: socket.socket, asked: int) -> int:
+    """And errors."""
+    poll = select.poll()
+    poll.register(this, asked)
+    return dict(poll.poll(0)).get(this.fileno(), 0)
 
 
 def _has_port(seen: _Seen) -> bool:
@@ -274,9 +280,7 @@ def _datagrams(seen: _Seen) -> list[str]:
     """Those that sockets in the run can send again; of others, of another machine's, none."""
     if seen.this.type != socket.SOCK_DGRAM or not seen.bound:
         return []
-    poll = select.poll()
-    poll.register(seen.this, select.POLLIN)
-    events = dict(poll.poll(0)).get(seen.this.fileno(), 0)
+    events = _events(seen.this, select.POLLIN)
     if events & select.POLLERR:            # whoever looks at messages would take the error from the program
         if events & select.POLLIN:
             raise _Cannot(seen.what, f"holds messages, and an error that was not read, {_NEVER}")
@@ -303,7 +307,9 @@ def _waiting(seen: _Seen) -> Sequence[Sent]:
 def _shut(seen: _Seen) -> int:
     if seen.is_unix:
         return seen.unix.get(6, bytes(1))[0]
-    return 2 if seen.this.getsockopt(_TCP, socket.TCP_INFO, 1)[0] in _SHUT else 0
+    state = seen.this.getsockopt(_TCP, socket.TCP_INFO, 1)[0]
+    receives = state not in _OTHER_SENDS or not _events(seen.this, select.POLLRDHUP) & select.POLLRDHUP
+    return (0 if receives else 1) | (2 if state in _SHUT else 0)
 
 
 _LINES: Mapping[str, Sequence[Callable[[_Seen], list[str]]]] = {
