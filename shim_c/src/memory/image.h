@@ -40,8 +40,8 @@ struct mm_memory_image {
     uint8_t library[MM_BUILD_ID];      /* build-id of the preload library, 0s behind it; since version 5 */
 };
 
-/* In mm_thread.scheduling: what prctl has set.  A signal for the end of its parent is from MM_SET_DEATH on. */
-enum { MM_SET_NO_THP = 1 << 11, MM_SET_NO_PRIVILEGES = 1 << 12, MM_SET_REAPER = 1 << 23, MM_SET_DEATH = 24 };
+/* In mm_thread.scheduling: what prctl has set, and SCHED_RESET_ON_FORK.  A signal for the end of its parent is from MM_SET_DEATH on. */
+enum { MM_SET_NO_THP = 1 << 11, MM_SET_NO_PRIVILEGES = 1 << 12, MM_SET_RESET = 1 << 13, MM_SET_REAPER = 1 << 23, MM_SET_DEATH = 24 };
 
 struct mm_thread {
     uint64_t registers[8];     /* rbx rbp r12-r15 rsp: where it stands in the signal handler; all others are on its stack */

@@ -129,6 +129,14 @@ struct mm_wait {
 };
 extern __thread struct mm_wait mm_wait __attribute__((tls_model("initial-exec")));
 
+/* What the kernel keeps for a thread and struct mm_thread has no place for: it comes back with the thread's own memory. */
+struct mm_of_thread {
+    uint64_t rseq;                     /* what it has registered by the system call, where the C library has nothing; 0: nothing */
+    uint32_t rseq_length, rseq_signature;
+    int io_priority;                   /* as the kernel has it */
+};
+extern __thread struct mm_of_thread mm_of_thread __attribute__((tls_model("initial-exec")));
+
 /* Around a call that gives or takes one. */
 #define MM_NUMBERS(type, call) MM_NUMBERS_AS(1, type, call)
 /* Of one system call that takes one and returns 0: a process that stops itself by it stands right behind it.  Others before it return
@@ -162,6 +170,8 @@ static inline int counts(const struct mm_vma *v)       /* is its content in the 
 {
     return v->kind == AREA_PLAIN || v->kind == AREA_STACK;
 }
+/* Of MAP_SHARED | MAP_ANONYMOUS; the program may have named it (PR_SET_VMA_ANON_NAME, since Linux 6.2). */
+static inline int is_anonymous(const char *path) { return own_begins(path, "/dev/zero") || own_begins(path, "[anon_shmem:"); }
 /* Memory of several processes, and not a file of the run: each such object has a number of its own among its kind. */
 static inline int shared_kind(const struct mm_tables *t, const struct mm_vma *v)
 {
@@ -170,8 +180,6 @@ static inline int shared_kind(const struct mm_tables *t, const struct mm_vma *v)
          : own_begins(path, "/SYSV") ? MM_SYSV_SHM : mm_has_no_name(path) ? MM_NO_NAME : 0;
 }
 /* A private mapping that cannot be made again from its file: all of it is saved, and comes back as memory of the process alone. */
-/* Of MAP_SHARED | MAP_ANONYMOUS; the program may have named it (PR_SET_VMA_ANON_NAME, since Linux 6.2). */
-static inline int is_anonymous(const char *path) { return own_begins(path, "/dev/zero") || own_begins(path, "[anon_shmem:"); }
 static inline int is_copied(const struct mm_vma *v, const char *path)
 {
     return counts(v) && !v->shared && (own_begins(path, "/memfd:") || own_begins(path, "/dev/shm/") || mm_has_no_name(path));
@@ -225,6 +233,7 @@ int mm_ran_out_since(const struct mm_timer *of);
 
 /* waits.c */
 void mm_wait_again(void *context);
+long mm_rseq(long area, long length, long flags, long signature);
 
 /* save.c */
 void mm_save(void);

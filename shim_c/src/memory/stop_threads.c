@@ -35,9 +35,13 @@ void mm_note_thread(struct mm_thread *t)
     sys(SYS_prctl, 16 /* PR_GET_NAME */, t->name);
     int priority = 0;
     sys(SYS_sched_getparam, 0, &priority);
+    uint32_t policy = (uint32_t)sys(SYS_sched_getscheduler, 0);
     /* the kernel's own answer is 20 - nice */
-    t->scheduling = 1u << 31 | (uint32_t)priority << 16 | ((uint32_t)sys(SYS_sched_getscheduler, 0) & 7) << 8
+    t->scheduling = 1u << 31 | (uint32_t)priority << 16 | (policy & 7) << 8 | (policy & SCHED_RESET_ON_FORK ? MM_SET_RESET : 0)
                   | (uint32_t)(40 - sys(SYS_getpriority, PRIO_PROCESS, 0));
+    int io_priority = (int)sys(SYS_ioprio_get, 1 /* IOPRIO_WHO_PROCESS */, 0);
+    if (io_priority != mm_of_thread.io_priority && io_priority >= 0)   /* else this page was not written */
+        mm_of_thread.io_priority = io_priority;
     int death = 0, reaper = 0;
     sys(SYS_prctl, PR_GET_PDEATHSIG, &death, 0, 0, 0);
     sys(SYS_prctl, PR_GET_CHILD_SUBREAPER, &reaper, 0, 0, 0);

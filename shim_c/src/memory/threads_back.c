@@ -23,25 +23,22 @@ uint32_t mm_real_tid(uint32_t known)
     return 0;
 }
 
+static void rseq_back(const struct mm_thread *t)
+{
+    const struct mm_of_thread *own = &mm_of_thread;
+    if (own->rseq && sys(SYS_rseq, own->rseq, own->rseq_length, 0, own->rseq_signature) < 0)
+        mm_cannot_come_back("the kernel does not take its restartable sequences (rseq)", "");
+    else if (!own->rseq && ENGINE->image.rseq_size)
+        sys(SYS_rseq, t->fs + ENGINE->image.rseq_offset, 32, 0, 0x53053053);
+}
+
 void mm_thread_state_back(const struct mm_thread *t)
 {
     sys(SYS_set_robust_list, t->robust, t->robust_length);
     sys(SYS_prctl, 15 /* PR_SET_NAME */, t->name);
-    if (t->scheduling >> 31) {             /* as far as this user may: a lower nice value, say, can be refused */
-        int policy = t->scheduling >> 8 & 7, priority = t->scheduling >> 16 & 127;
-        if (policy != sys(SYS_sched_getscheduler, 0))      /* it has that of the thread that made it */
-            sys(SYS_sched_setscheduler, 0, policy, &priority);
-        sys(SYS_setpriority, PRIO_PROCESS, 0, (long)(t->scheduling & 255) - 20);
-    }
-    for (int i = 0; i < MM_PROCESSORS; i++)
-        if (t->processors[i]) {            /* as far as they are there */
-            sys(SYS_sched_setaffinity, 0, sizeof t->processors, t->processors);
-            break;
-        }
     if (t->gs)
         sys(SYS_arch_prctl, 0x1001, t->gs);
-    if (ENGINE->image.rseq_size)
-        sys(SYS_rseq, t->fs + ENGINE->image.rseq_offset, 32, 0, 0x53053053);
+    rseq_back(t);
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (t->pending >> (i - 1) & 1 && i != MM_MEMORY_SIGNAL)
             mm_signal_back(&ENGINE->image, i, t->tid);
@@ -54,12 +51,28 @@ static long parent;
 /* When all are there. */
 void mm_note_parent(void) { parent = sys(SYS_getppid); }
 
-/* When all are back: before, this would take part in the restart itself. */
-static void set_by_prctl(const struct mm_thread *t)
+/* As far as this user may, a lower nice value, say, can be refused, and as far as the processors are there. */
+static void schedule(const struct mm_thread *t)
+{
+    int priority = t->scheduling >> 16 & 127, policy = t->scheduling >> 8 & 7;
+    sys(SYS_sched_setscheduler, 0, policy | (t->scheduling & MM_SET_RESET ? SCHED_RESET_ON_FORK : 0), &priority);
+    sys(SYS_setpriority, PRIO_PROCESS, 0, (long)(t->scheduling & 255) - 20);
+    if (mm_of_thread.io_priority >> 13)    /* a class of its own */
+        sys(SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, mm_of_thread.io_priority);
+    for (int i = 0; i < MM_PROCESSORS; i++)
+        if (t->processors[i]) {
+            sys(SYS_sched_setaffinity, 0, sizeof t->processors, t->processors);
+            break;
+        }
+}
+
+/* When all are back: before, this would take part in the restart itself, and threads would have it of the one that makes them. */
+static void set_last(const struct mm_thread *t)
 {
     uint32_t death = t->scheduling >> MM_SET_DEATH & 127;
     if (!(t->scheduling >> 31))
         return;
+    schedule(t);
     sys(SYS_prctl, PR_SET_CHILD_SUBREAPER, (t->scheduling & MM_SET_REAPER) != 0, 0, 0, 0);
     sys(SYS_prctl, PR_SET_THP_DISABLE, (t->scheduling & MM_SET_NO_THP) != 0, 0, 0, 0);
     if (t->scheduling & MM_SET_NO_PRIVILEGES)
@@ -89,7 +102,7 @@ static void thread_back(void *argument)
     uint32_t stop = __atomic_load_n(&e->stop, __ATOMIC_ACQUIRE);
     mm_thread_state_back(t);
     stand_while(&e->all_ready, 0);
-    set_by_prctl(t);
+    set_last(t);
     /* until all are there, known by their numbers; a process that was stopped is so before any runs */
     stand_while(&e->stop, stop);
     mm_jump(t->registers);
@@ -130,11 +143,11 @@ uint32_t mm_threads_back(const struct mm_thread *main_thread)
     return others;
 }
 
-/* Nothing can fail any more.  Back when all have what prctl set. */
+/* Nothing can fail any more.  Back when all have what is set last. */
 void mm_threads_set(const struct mm_thread *main_thread, uint32_t others)
 {
     if (main_thread)
-        set_by_prctl(main_thread);
+        set_last(main_thread);
     __atomic_store_n(&ENGINE->all_ready, 1, __ATOMIC_RELEASE);
     sys_futex_wake(&ENGINE->all_ready, 1 << 30);
     await_parked(2 * others);

@@ -11,6 +11,19 @@
 
 struct mm_memory *mm_my_memory;
 __thread struct mm_wait mm_wait __attribute__((tls_model("initial-exec")));
+__thread struct mm_of_thread mm_of_thread __attribute__((tls_model("initial-exec")));
+
+/* The program's own call. */
+long mm_rseq(long area, long length, long flags, long signature)
+{
+    long r = sys(SYS_rseq, area, length, flags, signature);
+    if (r == 0) {
+        mm_of_thread.rseq = flags & 1 /* RSEQ_FLAG_UNREGISTER */ ? 0 : (uint64_t)area;
+        mm_of_thread.rseq_length = (uint32_t)length;
+        mm_of_thread.rseq_signature = (uint32_t)signature;
+    }
+    return r;
+}
 
 /* mov $number,%eax before it: the libc's own word for which call this is; else what the wrapper expects */
 static uint32_t call_of(const unsigned char *after)

@@ -1,0 +1,133 @@
+"""What the kernel notes of threads and descriptors, and says by the way: as it was when the program is back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from comeback import Memory, built, came_back, run_of
+
+pytestmark = pytest.mark.usefixtures("installed")
+
+TAKEN = """
+import ctypes, os, select, socket, struct, sys, time
+libc = ctypes.CDLL(None)
+def taken():
+    r = libc.metamori_checkpoint() if hasattr(libc, "metamori_checkpoint") else 1
+    sys.stderr.write("taken\\n" if r > 0 else "came back\\n" if r == 0 else "none\\n")
+"""
+# shut for reading by themselves: empty, with something unread, and for writing, too; one whose other end was shut
+SHUT = """
+server = socket.create_server(("127.0.0.1", 0))
+def pair():
+    client = socket.create_connection(server.getsockname())
+    return client, server.accept()[0]
+ends = [pair() for _ in range(4)]
+ends[0][0].shutdown(socket.SHUT_RD)
+ends[1][1].send(b"unread"), ends[1][0].shutdown(socket.SHUT_RD)
+ends[2][1].shutdown(socket.SHUT_RDWR)
+ends[3][1].send(b"the last"), ends[3][1].shutdown(socket.SHUT_WR)
+taken()
+for each in ends:
+    for end in each:
+        end.settimeout(0.3)
+        try:
+            print(end.recv(99), end.recv(99))
+        except TimeoutError:
+            print("waits")
+print(ends[0][0].send(b"to the other"), ends[0][1].recv(99))
+"""
+# fired once: with a reason that is still there, and with one that is gone; beside them others that have fired or not
+FIRED = """
+watches = select.epoll()
+r, w = os.pipe()
+one, other = socket.socketpair()
+third, fourth = socket.socketpair()
+counter = os.eventfd(0, os.EFD_NONBLOCK)
+watches.register(one, select.EPOLLIN | select.EPOLLONESHOT), other.send(b"x")
+watches.register(third, select.EPOLLIN | select.EPOLLONESHOT), fourth.send(b"x")
+watches.register(counter, select.EPOLLIN | select.EPOLLONESHOT), os.eventfd_write(counter, 1)
+assert len(watches.poll(0)) == 3
+third.recv(1), os.eventfd_read(counter)
+watches.register(w, select.EPOLLOUT), watches.register(r, select.EPOLLIN | select.EPOLLONESHOT)
+def names(events):
+    return sorted(({one.fileno(): "one", third.fileno(): "third", counter: "counter", r: "r", w: "w"}[fd], what)
+                  for fd, what in events)
+taken()
+print(names(watches.poll(0)))
+other.close(), fourth.close(), os.eventfd_write(counter, 1), os.write(w, b"x")
+print(names(watches.poll(0)), names(watches.poll(0)))
+watches.modify(one, select.EPOLLIN | select.EPOLLONESHOT)
+print(names(watches.poll(0)), names(watches.poll(0)))
+"""
+# one that runs out once and was not asked yet; one that goes on, asked for its time when it had run out
+TICKS = """
+def made(first, interval, flags=0):
+    fd = libc.timerfd_create(1, os.O_NONBLOCK)
+    assert libc.timerfd_settime(fd, flags, struct.pack("=qqqq", interval, 0, 0, first), None) == 0
+    return fd
+once, goes_on, asked, waits = made(1000, 0), made(1000, 1000), made(1000, 1000), made(0, 0)
+time.sleep(0.05)
+assert libc.timerfd_gettime(asked, ctypes.create_string_buffer(32)) == 0
+taken()
+for fd in (once, goes_on, asked, waits):
+    for _ in range(2):
+        try:
+            print(struct.unpack("=Q", os.read(fd, 8)))
+        except BlockingIOError:
+            print("nothing")
+"""
+SCRIPTS = {"shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS}
+
+
+@pytest.mark.parametrize("what", SCRIPTS)
+def test_they_are_as_they_were(tmp_path: Path, what: str) -> None:
+    (tmp_path / "script").write_text(TAKEN + SCRIPTS[what])
+    case = Memory(tmp_path, ["/usr/bin/python3", tmp_path / "script"])
+    assert case.native.status == 0, case.native
+    run_of(case)
+    assert case.errors().count("taken") == 1
+    came_back(case, 1)
+
+
+def test_sequences_of_threads(tmp_path: Path) -> None:
+    """Where the C library registers none, a program can."""
+    program = built(tmp_path, "sequences.c")
+    case = Memory(tmp_path, ["/usr/bin/env", "GLIBC_TUNABLES=glibc.pthread.rseq=0", program])
+    run_of(case)
+    assert case.errors().count("taken") == 2
+    came_back(case, 1, 2)
+
+
+def test_threads_are_scheduled_as_they_were(tmp_path: Path) -> None:
+    case = Memory(tmp_path, [built(tmp_path, "scheduled.c")])
+    run_of(case)
+    came_back(case, 1)
+
+
+# a time of day: two that are to come, one of them every 50 s from then on, and one that says when the clock is set
+WALL = """
+import ctypes, os, struct, time
+libc = ctypes.CDLL(None)
+def made(until, interval=0, flags=1):
+    fd = libc.timerfd_create(0, 0)
+    assert libc.timerfd_settime(fd, flags, struct.pack("=qqqq", interval, 0, until, 0), None) == 0
+    return fd
+begun = int(time.time())
+soon, repeats, later = made(begun + 10), made(begun + 10, 50), made(begun + 5000, flags=3)
+open("ready", "w").close()
+print([struct.unpack("=Q", os.read(fd, 8))[0] for fd in (soon, repeats)], int(time.time()) - begun < 18)
+said = open(f"/proc/self/fdinfo/{later}").read()
+left = int(said.partition("it_value: (")[2].split(",")[0])
+print("settime flags: 03" in said, 0 <= begun + 5000 - time.time() - left < 3)
+"""
+
+
+def test_a_time_of_day_comes_while_the_program_does_not_run(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text(WALL)
+    case = Memory(tmp_path, ["/usr/bin/python3", tmp_path / "script"])
+    case.is_saved_and_killed()
+    time.sleep(max(0, (case.work / "ready").stat().st_mtime + 11 - time.time()))
+    done = case.verb("restart", "1")
+    assert (done.returncode, done.stdout) == (0, case.native.output), done
