@@ -51,7 +51,8 @@ def release(area: Area, slots: Iterable[int]) -> Watch:
     inodes = {each.inode for each in found or ()}
     for slot in flagged:
         p = area.pif(slot)
-        if found is None or p.ino in inodes or p.flags & lib.MM_LEFT or (p.flags & lib.MM_ENGINE and p.refs):
+        if found is None or p.ino in inodes or p.flags & (lib.MM_LEFT | lib.MM_WATCHED) or (
+                p.flags & lib.MM_ENGINE and p.refs):
             continue
         if p.flags & lib.MM_MAPPED:
             p.let_go = area.head.epoch
@@ -61,7 +62,8 @@ def release(area: Area, slots: Iterable[int]) -> Watch:
 
 def _stays(p: mm_pif) -> bool:
     """In place, whoever maps it; and what changes there is seen."""
-    return bool(p.flags & lib.MM_ENGINE and p.refs and not p.flags & lib.MM_MAPPED)
+    kept = p.flags & lib.MM_WATCHED or (p.flags & lib.MM_ENGINE and p.refs)
+    return bool(kept and not p.flags & lib.MM_MAPPED)
 
 
 def shown(area: Area) -> set[int]:

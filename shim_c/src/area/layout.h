@@ -30,6 +30,7 @@
 #define MM_SUPERVISED 4
 #define MM_POWER 8
 #define MM_CLOSED 16
+#define MM_INODES_STAY 32     /* files may be held that nobody has open: O_TRUNC gives none another inode (replace_inode.c) */
 #define MM_OVER 16384         /* the run is over and stays frozen: threads that still run leave it as they come (guard.c) */
 #define MM_GONE 8192          /* the store was removed while the run is alive: nothing more is tracked, nothing redirected */
 #define MM_MOVES 2048         /* some PIF has MM_MOVED */
@@ -52,6 +53,7 @@
 #define MM_MOVED 1024   /* a restore has made it another inode than older indexes know */
 #define MM_LEFT 2048    /* it was renamed out of the scope: older indexes have its bytes in buffers, nothing more is recorded */
 #define MM_LINKED 4096  /* it had several names when the run came to it: some that no index knows, maybe */
+#define MM_WATCHED 8192 /* somebody watches it for what is written: MM_HOME to the end of the run */
 #define MM_SECONDS 16384 /* its filesystem keeps whole seconds */
 
 /* rules of the scope, in this order (scope.c) */
@@ -65,11 +67,9 @@
 #define MM_OUTSIDE_SEEN 256
 #define MM_OUTSIDE_FOLDERS 16
 enum { MM_OUTSIDE_PROXY = 2, MM_OUTSIDE_SOON };      /* of a process's `outside`: it makes calls of such programs; it becomes one soon */
-
 /* journal record types */
 #define MM_TOUCH 3      /* a path, as it was before the run touched it; 1: of an area before version 13, up to `before` */
 #define MM_PREIMAGE 2   /* bytes in place saved before they were destroyed */
-
 /* kinds of records in <store>/run/ahead, the log that is true after a power cut */
 #define MM_AHEAD_MAGIC 0x6461654d
 #define MM_ORDER_MAGIC 0x7264726f

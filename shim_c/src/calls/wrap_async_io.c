@@ -141,8 +141,7 @@ FROM_LIBURING(io_uring_queue_init_params, (unsigned entries, void *ring, void *p
 FROM_LIBURING(io_uring_queue_init_mem, (unsigned entries, void *ring, void *params, void *memory, size_t size),
               entries, ring, params, memory, size)
 
-/* Whoever watches a file waits for it to change where the kernel sees it: it is written back, and stays there while it is open
- * (`tail -f`).  One that nobody has written yet is known from here on, as if it had been opened for that. */
+/* Whoever watches a file waits for it to change where the kernel sees it: it is written back, and stays there (`tail -f`).  One that nobody has written yet is known from here on, as if it had been opened for that. */
 static void watched(int dir, const char *path, int follows)
 {
     struct statx st;
@@ -154,7 +153,7 @@ static void watched(int dir, const char *path, int follows)
     enter();
     uint32_t slot = mm_pif_for(&st, name, 0, &error);
     if (slot && !(mm_pif_at(mm_area, slot)->flags & MM_COPIED))
-        mm_home_by_name(slot, name, 0, MM_ENGINE);
+        mm_home_by_name(slot, name, 0, MM_ENGINE | MM_WATCHED);
     leave();
 }
 
@@ -195,8 +194,10 @@ static int watch_noted(const char *path, uint32_t events, int number)
 
 EXPORT int inotify_add_watch(int watcher, const char *path, uint32_t events)
 {
-    int saved = errno;
-    if (following() && (events & IN_MODIFY) && mm_usable(path, 1, 2))
+    int saved = errno, followed = following();
+    if (followed)
+        mm_inodes_stay(AT_FDCWD, path, events & IN_DONT_FOLLOW ? AT_SYMLINK_NOFOLLOW : 0);
+    if (followed && (events & IN_MODIFY) && mm_usable(path, 1, 2))
         watched(AT_FDCWD, path, !(events & IN_DONT_FOLLOW));
     errno = saved;
     return LIKELY(!mm_memory_head) ? REAL(inotify_add_watch)(watcher, path, events)
@@ -205,9 +206,10 @@ EXPORT int inotify_add_watch(int watcher, const char *path, uint32_t events)
 
 EXPORT int fanotify_mark(int group, unsigned flags, uint64_t events, int dir, const char *path)
 {
-    int saved = errno;
-    if (following() && (flags & FAN_MARK_ADD) && !(flags & (FAN_MARK_MOUNT | FAN_MARK_FILESYSTEM)) && (events & FAN_MODIFY)
-        && (!path || mm_usable(path, 1, 2)))
+    int saved = errno, marked = following() && (flags & FAN_MARK_ADD) && !(flags & (FAN_MARK_MOUNT | FAN_MARK_FILESYSTEM));
+    if (marked)
+        mm_inodes_stay(dir, path ?: "", !path ? AT_EMPTY_PATH : flags & FAN_MARK_DONT_FOLLOW ? AT_SYMLINK_NOFOLLOW : 0);
+    if (marked && (events & FAN_MODIFY) && (!path || mm_usable(path, 1, 2)))
         watched(dir, path, !(flags & FAN_MARK_DONT_FOLLOW));
     errno = saved;
     return REAL(fanotify_mark)(group, flags, events, dir, path);

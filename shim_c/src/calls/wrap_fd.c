@@ -163,6 +163,8 @@ static inline __attribute__((always_inline)) int open_once(int dir, const char *
     int writes = (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC));
     int follow = flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0;
     struct stat st;
+    if ((flags & O_PATH) && active())
+        mm_inodes_stay(dir, path, follow);
     if (!(writes ? following() : active()) || (flags & O_PATH))
         return opened_by_libc(dir, path, flags, mode, how);
     pthread_testcancel();
@@ -264,9 +266,22 @@ EXPORT int __openat_2(int dir, const char *path, int flags) { return open_any(di
 
 EXPORT int open_by_handle_at(int mount, struct file_handle *handle, int flags)
 {
-    if (!active() || (flags & O_PATH))
-        return REAL(open_by_handle_at)(mount, handle, flags);
+    if (!active() || (flags & O_PATH)) {
+        int fd = REAL(open_by_handle_at)(mount, handle, flags);
+        if (fd >= 0 && active())
+            mm_inodes_stay(fd, "", AT_EMPTY_PATH);
+        return fd;
+    }
     return noted(REAL(open_by_handle_at)(mount, handle, flags & ~O_TRUNC), flags, 0, 0, NULL);
+}
+
+EXPORT int name_to_handle_at(int dir, const char *path, struct file_handle *handle, int *mount, int flags)
+{
+    int saved = errno;
+    if (active())
+        mm_inodes_stay(dir, path, flags & AT_EMPTY_PATH ?: flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW);
+    errno = saved;
+    return REAL(name_to_handle_at)(mm_theirs(dir), path, handle, mount, flags);
 }
 
 /* A shared library has been written: the dynamic loader will open it by calls that nobody sees, and find what is in place.

@@ -135,6 +135,7 @@ static long names(long number, long a, long b, long c, long d, long e, long f)
     ON(openat, openat(I(a), S(b), I(c), (mode_t)d));
     ON(openat2, mm_open_resolved(I(a), S(b), P(c), (size_t)d));
     ON(open_by_handle_at, open_by_handle_at(I(a), P(b), I(c)));
+    ON(name_to_handle_at, name_to_handle_at(I(a), S(b), P(c), P(d), I(e)));
     ON(close, close(I(a)));
     ON(close_range, close_range((unsigned)a, (unsigned)b, I(c)));
     ON(dup, dup(I(a)));

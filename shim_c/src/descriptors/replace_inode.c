@@ -1,8 +1,8 @@
 /* replace_inode.c - O_TRUNC of a file that an index knows: its inode goes into the store as it is, and the program goes on in a
  * fresh one, so that no byte is copied and none has to reach the disk first (docs/adr/0005).
  *
- * Only where nobody can tell: one name, nobody else has it open (a write lease is granted), same owner, no extended
- * attributes, same flags, the store on the same file system.  Otherwise the bytes are saved and the file is truncated in
+ * Only where nobody can tell: one name, nobody else has it open (a write lease is granted) or may hold it otherwise, same owner,
+ * no extended attributes, same flags, the store on the same file system.  Otherwise the bytes are saved and the file is truncated in
  * place.  The fresh file is made in the run area: what a kill leaves of it goes with that.
  */
 #include "descriptors/descriptors.h"
@@ -58,7 +58,9 @@ static int nobody_else(int fd)
 static int suits(uint32_t slot, int fd, const struct stat *st)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    if (mm_area->head->flags & MM_JOB) /* who has it open on another machine is not known here */
+    if (mm_area->head->flags & (MM_JOB | MM_INODES_STAY))      /* who has it open on another machine is not known here */
+        return 0;
+    if (mm_area->head->untracked)      /* nor what such a program watches */
         return 0;
     struct stat store;
     uint64_t worth = mm_area->head->flags & MM_POWER ? 1 : WORTH;
@@ -116,6 +118,21 @@ static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
     sys_close((int)fresh);
     mm_opened(fd, flags & ~O_TRUNC, 0, 1, name);
     return 1;
+}
+
+/* Something of the run is about to hold a file without having it open (O_PATH, a watch, a handle), which keeps no lease from others:
+ * from now on none gets another inode.  Who was about to give one has done so when this returns.  flags: as of newfstatat. */
+void mm_inodes_stay(int dir, const char *path, int flags)
+{
+    struct stat st;
+    struct mm_names names;
+    if (mm_area->head->flags & MM_INODES_STAY || sys(SYS_newfstatat, dir, path, &st, flags) < 0 || !S_ISREG(st.st_mode))
+        return;
+    enter();
+    mm_hold_all_names(&names);
+    __atomic_or_fetch(&mm_area->head->flags, MM_INODES_STAY, __ATOMIC_SEQ_CST);
+    mm_let_names_go(&names);
+    leave();
 }
 
 /* fd becomes a descriptor of the fresh file.  1: done; 0: not possible, nothing has changed. */

@@ -64,6 +64,8 @@ void mm_came(int fd, int received)
         || (!S_ISREG(st.stx_mode) && !S_ISDIR(st.stx_mode)))
         return;
     long flags = sys(SYS_fcntl, fd, F_GETFL);
+    if (flags >= 0 && (flags & O_PATH))
+        mm_inodes_stay(fd, "", AT_EMPTY_PATH);
     if (flags < 0 || (flags & O_PATH))
         return;
     enter();
