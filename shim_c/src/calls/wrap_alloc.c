@@ -1,16 +1,12 @@
-/* wrap_alloc.c - space on the disk: fallocate, and what is asked of a file by ioctl (shared blocks, extents, unread bytes).
+/* wrap_alloc.c - lengths, and room: truncate; fallocate, by the kernel on a file that is all in place, in isolation on the buffer.
  *
- * By the kernel on a file that is all in place; in isolation, done on the buffer.  The file in place may not change then, yet
- * results are the kernel's for that filesystem: it is asked first, with a nameless file of the same size beside it.  What it
- * then says, and the size it then has, are the answer.  That is done without the file's lock, under which no limit of the program's applies; what follows is under it, all at once.
+ * In isolation the file in place may not change, yet results are the kernel's for that filesystem: it is asked first, with a
+ * nameless file of the same size beside it.  What it then says, and the size it then has, are the answer.  That is done
+ * without the file's lock, under which no limit of the program's applies; what follows is under it, all at once.
  */
 #include "calls/calls.h"
 
 #include <linux/falloc.h>
-#include <linux/fiemap.h>
-#include <linux/fs.h>
-#include <linux/loop.h>
-#include <sys/ioctl.h>
 
 #ifndef FALLOC_FL_WRITE_ZEROES
 #define FALLOC_FL_WRITE_ZEROES 0x80
@@ -183,174 +179,100 @@ EXPORT int posix_fallocate(int fd, off_t at, off_t length)
     return (int)-r;
 }
 
-/* Does the filesystem share blocks?  A range that no filesystem can share tells. */
-static long shares_blocks(int fd, int from)
+EXPORT int ftruncate(int fd, off_t length)
 {
-    struct file_clone_range odd = { from, 1, 1, 1 };
-    long r = sys(SYS_ioctl, fd, FICLONERANGE, &odd);
-    return r == -EINVAL ? 0 : r;
+    uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
+    if (!slot)
+        return REAL(ftruncate)(mm_theirs(fd), length);
+    long r = mm_truncate(slot, fd, length);
+    leave();
+    return (int)result(r);
 }
 
-/* Both ends in place, then the kernel shares their blocks. */
-static long share(int fd, int from)
+/* By a name: where the size stays the times may, too, as the filesystem has it. */
+static long cut(uint32_t slot, int fd, uint64_t length)
 {
-    uint32_t target = pif_of(fd), source = pif_of(from);
-    if (!mm_is_file(fd) || !mm_is_file(from))
-        return 0;                          /* the kernel says what it has against them */
-    long r = (target && !mm_kernel_writes(fd)) || (source && !mm_kernel_reads(from)) ? shares_blocks(fd, from) : 0;
-    if (r == 0 && ((target && mm_pif_at(mm_area, target)->fresh_from == MM_NO_LIMIT)
-                   || (source && mm_pif_at(mm_area, source)->fresh_from == MM_NO_LIMIT
-                       && !is_native(mm_pif_at(mm_area, source)))))
-        return -EOPNOTSUPP;                /* nothing is written back in isolation: programs then copy */
-    if (r == 0 && source && !mm_kernel_reads(from))
-        r = mm_settle(source, from);
-    return r == 0 && target && !mm_kernel_writes(fd) ? mm_hand_over(target, fd) : r;
+    char path[40];
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint64_t mask = hold(p);
+    long size = mm_size(p, fd), r = -ENOENT;       /* as after chroot, where there may be no /proc */
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+    if (size >= 0 && (uint64_t)size == length && is_native(p))
+        r = sys(SYS_truncate, path, length);
+    release(p, mask);
+    return r == -ENOENT ? mm_truncate(slot, fd, length) : r;
 }
 
-/* For what only the kernel knows of the file in place. */
-static long settle_whole(int fd)
+/* A fifo would keep it waiting, and is none of these; who has a lease does, as in the kernel's call. */
+static long open_to_cut(const char *path, int how)
 {
-    uint32_t slot = pif_of(fd);
-    if (!slot || is_native(mm_pif_at(mm_area, slot)))
-        return 0;
-    return mm_pif_at(mm_area, slot)->fresh_from == MM_NO_LIMIT ? -EOPNOTSUPP : mm_settle(slot, fd);
-}
-
-/* Will nobody be able to write to the file from here on, nor the run's end (chattr +i, +a)?  Its bytes are put in place before. */
-static int shuts(unsigned long request, const void *argument)
-{
-    if (request == FS_IOC_SETFLAGS)
-        return mm_usable(argument, sizeof(int), 0) >= sizeof(int) && (*(const int *)argument & (FS_IMMUTABLE_FL | FS_APPEND_FL));
-    const struct fsxattr *x = argument;
-    return request == FS_IOC_FSSETXATTR && mm_usable(x, sizeof *x, 0) >= sizeof *x
-        && (x->fsx_xflags & (FS_XFLAG_IMMUTABLE | FS_XFLAG_APPEND));
-}
-
-static int is_isolated(int fd)
-{
-    struct mm_pif *p = mm_pif_at(mm_area, pif_of(fd));
-    return pif_of(fd) && !is_native(p) && p->fresh_from == MM_NO_LIMIT;
-}
-
-/* Where there is data, its place on the disk not yet known: as the kernel says of data that it has not yet placed. */
-static long extents(int fd, struct fiemap *map)
-{
-    if (mm_usable(map, sizeof *map, 1) < sizeof *map)
-        return -EFAULT;
-    size_t room = sizeof *map + map->fm_extent_count * sizeof *map->fm_extents;
-    if (!map->fm_length || map->fm_start > INT64_MAX)
-        return map->fm_length ? -EFBIG : -EINVAL;
-    if (map->fm_flags & ~(FIEMAP_FLAG_SYNC | FIEMAP_FLAG_CACHE)) {
-        map->fm_flags &= ~(FIEMAP_FLAG_SYNC | FIEMAP_FLAG_CACHE);
-        return -EBADR;
-    }
-    if (mm_usable(map, room, 1) < room)
-        return -EFAULT;
-    struct fiemap probe = { .fm_length = 1 };
-    if (sys(SYS_ioctl, fd, FS_IOC_FIEMAP, &probe) == -EOPNOTSUPP)
-        return -EOPNOTSUPP;                /* tmpfs and others cannot tell of any file */
-    uint64_t end = map->fm_length > INT64_MAX - map->fm_start ? INT64_MAX : map->fm_start + map->fm_length;
-    map->fm_mapped_extents = 0;
-    for (long at = map->fm_start;;) {
-        long data = mm_extent(pif_of(fd), fd, at, SEEK_DATA);
-        if (data < 0 || (uint64_t)data >= end)
-            return data == -ENXIO || data >= 0 ? 0 : data;
-        at = mm_extent(pif_of(fd), fd, data, SEEK_HOLE);
-        if (at < 0)
-            return at;
-        if (map->fm_extent_count && map->fm_mapped_extents == map->fm_extent_count)
-            return 0;
-        if (map->fm_extent_count)
-            map->fm_extents[map->fm_mapped_extents] = (struct fiemap_extent){
-                .fe_logical = data, .fe_length = at - data, .fe_flags = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC
-                | (mm_extent(pif_of(fd), fd, at, SEEK_DATA) < 0 ? FIEMAP_EXTENT_LAST : 0) };
-        map->fm_mapped_extents++;
-    }
-}
-
-static long unread(int fd, int *count)
-{
-    long size = mm_size(mm_pif_at(mm_area, pif_of(fd)), fd), at = mm_seek(pif_of(fd), fd, 0, SEEK_CUR);
-    if (mm_usable(count, sizeof *count, 1) < sizeof *count)
-        return -EFAULT;
-    *count = (int)(size - at);
-    return size < 0 ? size : 0;
-}
-
-/* The kernel goes on with the file of a loop device by itself, and may write to it. */
-static void lend(int fd)
-{
-    uint32_t slot = (unsigned)fd < MM_FDS && mm_fds[fd].fit ? pif_of(fd) : 0;
-    if (slot)
-        mm_show(fd, slot);
-}
-
-/* XFS's calls, which the kernel has for every file: fallocate by other names. */
-struct space { int16_t type, whence; int64_t start, length; int32_t system; uint32_t pid; int32_t pad[4]; };
-#define SPACE(number) _IOW('X', number, struct space)
-
-static int allocates(unsigned long request)
-{
-    switch (request) {
-    case SPACE(40): case SPACE(42): return FALLOC_FL_KEEP_SIZE;                        /* FS_IOC_RESVSP, FS_IOC_RESVSP64 */
-    case SPACE(41): case SPACE(43): return FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE; /* FS_IOC_UNRESVSP, FS_IOC_UNRESVSP64 */
-    case SPACE(57): return FALLOC_FL_KEEP_SIZE | FALLOC_FL_ZERO_RANGE;                 /* FS_IOC_ZERO_RANGE */
-    default: return 0;
-    }
-}
-
-static int space(int fd, int mode, const struct space *s)
-{
+    char by[40];
     struct stat st;
-    if (mm_usable(s, sizeof *s, 0) < sizeof *s)
-        return fail(-EFAULT);
-    struct space given = *s;
-    off_t from = given.whence == SEEK_CUR ? lseek(fd, 0, SEEK_CUR)
-               : given.whence == SEEK_END && fstat(fd, &st) == 0 ? st.st_size : 0;
-    if (given.whence != SEEK_SET && given.whence != SEEK_CUR && given.whence != SEEK_END)
-        return fail(-EINVAL);
-    int cancels = mm_hold_cancellation();
-    int r = fallocate(fd, mode, from + given.start, given.length);
-    pthread_setcancelstate(cancels, NULL);
+    long fd = mm_open_own(path, how | O_NONBLOCK), at = fd == -EAGAIN ? mm_open_own(path, O_PATH) : -1;
+    if (at < 0)
+        return fd;
+    snprintf(by, sizeof by, "/proc/thread-self/fd/%d", (int)at);
+    if (sys(SYS_fstat, at, &st) == 0 && S_ISREG(st.st_mode))
+        fd = mm_open_own(by, how);
+    mm_close_spare((int)at);
+    return fd;
+}
+
+/* Of a file that this process has locked: to open and close it would drop the locks. */
+static int locked_here(const char *path, const struct stat *st, uint32_t *slot)
+{
+    *slot = mm_pif_there(mm_area, AT_FDCWD, path, 0, st->st_dev, st->st_ino);
+    return *slot && sys(SYS_faccessat, AT_FDCWD, path, W_OK) == 0 ? mm_locked_reader(*slot) : -1;
+}
+
+/* Of a file that the run does not track the bytes are the kernel's alone. */
+static int cut_elsewhere(const char *path, off_t length, const struct stat *st, const char *name)
+{
+    int r = REAL(truncate)(path, length);
+    if (r == 0 && !mm_below(name, mm_area->store))
+        mm_wrote_outside(mm_area, st->st_dev, st->st_ino, name);
     return r;
 }
 
-EXPORT int ioctl(int fd, unsigned long request, ...)
+/* By a descriptor of ours: the program may have none left. */
+EXPORT int truncate(const char *path, off_t length)
 {
-    fd = mm_theirs(fd);
-    va_list list;
-    va_start(list, request);
-    void *argument = va_arg(list, void *);
-    va_end(list);
-    if (UNLIKELY(_IOC_TYPE(request) == 'X') && allocates(request) && pif_of(fd))
-        return space(fd, allocates(request), argument);
-    if (LIKELY(request != FICLONE && request != FICLONERANGE && request != FIDEDUPERANGE && request != FS_IOC_FIEMAP
-               && request != FIBMAP && request != FIONREAD && request != LOOP_SET_FD && request != LOOP_CHANGE_FD
-               && request != LOOP_CONFIGURE && request != FS_IOC_SETFLAGS && request != FS_IOC_FSSETXATTR) || !active())
-        return REAL(ioctl)(fd, request, argument);
+    struct stat st;
+    if (!following() || length < 0 || !path)
+        return REAL(truncate)(path, length);
+    long looked = sys(SYS_newfstatat, AT_FDCWD, path, &st, 0);
+    if (looked < 0)
+        return (int)result(looked);    /* the kernel would have found the same, or nobody knows whose file it is */
+    if (!S_ISREG(st.st_mode))
+        return REAL(truncate)(path, length);
+    SCRATCH(name);
+    uint32_t known;
     enter();
-    long r = 0, done = 0;
-    if (request == FIONREAD && pif_of(fd) && (!is_native(mm_pif_at(mm_area, pif_of(fd))) || owned(fd)))
-        r = unread(fd, argument), done = 1;
-    else if (request == FS_IOC_FIEMAP && is_isolated(fd))
-        r = extents(fd, argument), done = 1;
-    else if (request == FS_IOC_FIEMAP || request == FIBMAP)
-        r = settle_whole(fd);
-    else if (shuts(request, argument))
-        r = pif_of(fd) ? mm_stay_home(pif_of(fd), fd, 0, MM_ENGINE) : 0;
-    else if (request == LOOP_SET_FD || request == LOOP_CHANGE_FD)
-        lend((int)(long)argument);
-    else if (request == LOOP_CONFIGURE && mm_usable(argument, sizeof(struct loop_config), 0) >= sizeof(struct loop_config))
-        lend((int)((struct loop_config *)argument)->fd);
-    else if (request == FICLONE)
-        r = share(fd, (int)(long)argument);
-    else if (request == FICLONERANGE && mm_usable(argument, sizeof(struct file_clone_range), 0) >= sizeof(struct file_clone_range))
-        r = share(fd, (int)((struct file_clone_range *)argument)->src_fd);
-    else if (request == FIDEDUPERANGE && !is_isolated(fd))    /* it changes no byte of anybody */
-        r = settle_whole(fd);
-    r = r < 0 || done ? result(r) : REAL(ioctl)(fd, request, argument);
+    int locked = locked_here(path, &st, &known);
+    int elsewhere = !known && mm_canonical_follow(AT_FDCWD, path, name, SCRATCH_BYTES) >= 0 && !mm_tracked(name);
+    long done = locked >= 0 ? cut(known, locked, length) : 0;
     leave();
-    return (int)r;
+    if (elsewhere)
+        return cut_elsewhere(path, length, &st, name);
+    if (locked >= 0)
+        return (int)result(done);
+    int how = O_RDWR;                  /* what is saved is read by it too */
+    long fd = open_to_cut(path, how);
+    if (fd == -EACCES)
+        fd = open_to_cut(path, how = O_WRONLY);
+    if (fd < 0)
+        return (int)result(fd);
+    enter();
+    long r = mm_has_lapsed() ? -ESRCH : mm_opened((int)fd, how, 0, 0, NULL);
+    uint32_t slot = r < 0 ? 0 : pif_of((int)fd);
+    if (r == 0)
+        r = slot ? cut(slot, (int)fd, length) : sys(SYS_ftruncate, fd, length);
+    int kept = slot && mm_keep_own(slot, (int)fd);
+    mm_closing((int)fd);
+    if (!kept)
+        mm_close_spare((int)fd);
+    leave();
+    return (int)result(r);
 }
 
 #define CALL(group, type, name, parameters)

@@ -1,4 +1,4 @@
-/* wrap_data.c - bytes: reading, writing, positions, lengths, and the calls that only the kernel can do. */
+/* wrap_data.c - bytes: reading, writing, positions, and the calls that only the kernel can do. */
 #include "calls/calls.h"
 #include "memory/image_engine.h"
 
@@ -368,69 +368,6 @@ EXPORT HOT off_t lseek(int fd, off_t at, int whence)
     enum mm_kind kind = mm_look(fd, &seen);
     return LIKELY(kind == MM_UNTRACKED) || (kind == MM_IN_PLACE && sole_description(seen.f)) ? real_lseek(fd, at, whence)
                                                                                              : followed_lseek(fd, at, whence);
-}
-
-EXPORT int ftruncate(int fd, off_t length)
-{
-    uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
-    if (!slot)
-        return REAL(ftruncate)(mm_theirs(fd), length);
-    long r = mm_truncate(slot, fd, length);
-    leave();
-    return (int)result(r);
-}
-
-/* Of a file that this process has locked: to open and close it would drop the locks. */
-static int locked_here(const char *path, const struct stat *st, uint32_t *slot)
-{
-    *slot = mm_pif_there(mm_area, AT_FDCWD, path, 0, st->st_dev, st->st_ino);
-    return *slot && sys(SYS_faccessat, AT_FDCWD, path, W_OK) == 0 ? mm_locked_reader(*slot) : -1;
-}
-
-/* The same of a file that the run does not track, whose bytes are the kernel's alone. */
-static int locked_elsewhere(const char *path, const struct stat *st)
-{
-    SCRATCH(name);
-    return mm_was_locked(st->st_ino) && mm_canonical_follow(AT_FDCWD, path, name, SCRATCH_BYTES) >= 0 && !mm_tracked(name);
-}
-
-/* By a descriptor of ours: the program may have none left.  A fifo would keep it waiting: the kernel says what it is. */
-EXPORT int truncate(const char *path, off_t length)
-{
-    struct stat st;
-    if (!following() || length < 0 || !path)
-        return REAL(truncate)(path, length);
-    long looked = sys(SYS_newfstatat, AT_FDCWD, path, &st, 0);
-    if (looked < 0)
-        return (int)result(looked);    /* the kernel would have found the same, or nobody knows whose file it is */
-    if (!S_ISREG(st.st_mode))
-        return REAL(truncate)(path, length);
-    uint32_t known;
-    enter();
-    int locked = locked_here(path, &st, &known), elsewhere = !known && locked_elsewhere(path, &st);
-    long done = locked >= 0 ? mm_truncate(known, locked, length) : 0;
-    leave();
-    if (elsewhere)
-        return REAL(truncate)(path, length);
-    if (locked >= 0)
-        return (int)result(done);
-    int how = O_RDWR;                  /* what is saved is read by it too */
-    long fd = mm_open_own(path, how | O_NONBLOCK);
-    if (fd < 0)
-        fd = mm_open_own(path, (how = O_WRONLY) | O_NONBLOCK);
-    if (fd < 0)
-        return (int)result(fd);
-    enter();
-    long r = mm_has_lapsed() ? -ESRCH : mm_opened((int)fd, how, 0, 0, NULL);
-    uint32_t slot = r < 0 ? 0 : pif_of((int)fd);
-    if (r == 0)
-        r = slot ? mm_truncate(slot, (int)fd, length) : sys(SYS_ftruncate, fd, length);
-    int kept = slot && mm_keep_own(slot, (int)fd);
-    mm_closing((int)fd);
-    if (!kept)
-        mm_close_spare((int)fd);
-    leave();
-    return (int)result(r);
 }
 
 static void before_sync(int fd)

@@ -1,6 +1,13 @@
-/* wrap_stat.c - sizes and times as the program made them, link counts without the store's. */
+/* wrap_stat.c - what a file is: sizes and times as the program made them, link counts without the store's; what is asked of it
+ * by ioctl (shared blocks, extents, unread bytes, space). */
 #include "calls/calls.h"
 #include "memory/image_engine.h"
+
+#include <linux/falloc.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <linux/loop.h>
+#include <sys/ioctl.h>
 
 static struct mm_pif *differs(int dir, const char *path, int flags, mode_t mode, uint64_t dev, uint64_t ino)
 {
@@ -194,6 +201,176 @@ EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct st
     if (ours_linked(p) && out->stx_nlink)
         out->stx_nlink--;
     return r;
+}
+
+/* Does the filesystem share blocks?  A range that no filesystem can share tells. */
+static long shares_blocks(int fd, int from)
+{
+    struct file_clone_range odd = { from, 1, 1, 1 };
+    long r = sys(SYS_ioctl, fd, FICLONERANGE, &odd);
+    return r == -EINVAL ? 0 : r;
+}
+
+/* Both ends in place, then the kernel shares their blocks. */
+static long share(int fd, int from)
+{
+    uint32_t target = pif_of(fd), source = pif_of(from);
+    if (!mm_is_file(fd) || !mm_is_file(from))
+        return 0;                          /* the kernel says what it has against them */
+    long r = (target && !mm_kernel_writes(fd)) || (source && !mm_kernel_reads(from)) ? shares_blocks(fd, from) : 0;
+    if (r == 0 && ((target && mm_pif_at(mm_area, target)->fresh_from == MM_NO_LIMIT)
+                   || (source && mm_pif_at(mm_area, source)->fresh_from == MM_NO_LIMIT
+                       && !is_native(mm_pif_at(mm_area, source)))))
+        return -EOPNOTSUPP;                /* nothing is written back in isolation: programs then copy */
+    if (r == 0 && source && !mm_kernel_reads(from))
+        r = mm_settle(source, from);
+    return r == 0 && target && !mm_kernel_writes(fd) ? mm_hand_over(target, fd) : r;
+}
+
+/* For what only the kernel knows of the file in place. */
+static long settle_whole(int fd)
+{
+    uint32_t slot = pif_of(fd);
+    if (!slot || is_native(mm_pif_at(mm_area, slot)))
+        return 0;
+    return mm_pif_at(mm_area, slot)->fresh_from == MM_NO_LIMIT ? -EOPNOTSUPP : mm_settle(slot, fd);
+}
+
+/* Will nobody be able to write to the file from here on, nor the run's end (chattr +i, +a)?  Its bytes are put in place before. */
+static int shuts(unsigned long request, const void *argument)
+{
+    if (request == FS_IOC_SETFLAGS)
+        return mm_usable(argument, sizeof(int), 0) >= sizeof(int) && (*(const int *)argument & (FS_IMMUTABLE_FL | FS_APPEND_FL));
+    const struct fsxattr *x = argument;
+    return request == FS_IOC_FSSETXATTR && mm_usable(x, sizeof *x, 0) >= sizeof *x
+        && (x->fsx_xflags & (FS_XFLAG_IMMUTABLE | FS_XFLAG_APPEND));
+}
+
+static int is_isolated(int fd)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, pif_of(fd));
+    return pif_of(fd) && !is_native(p) && p->fresh_from == MM_NO_LIMIT;
+}
+
+/* Where there is data, its place on the disk not yet known: as the kernel says of data that it has not yet placed. */
+static long extents(int fd, struct fiemap *map)
+{
+    if (mm_usable(map, sizeof *map, 1) < sizeof *map)
+        return -EFAULT;
+    size_t room = sizeof *map + map->fm_extent_count * sizeof *map->fm_extents;
+    if (!map->fm_length || map->fm_start > INT64_MAX)
+        return map->fm_length ? -EFBIG : -EINVAL;
+    if (map->fm_flags & ~(FIEMAP_FLAG_SYNC | FIEMAP_FLAG_CACHE)) {
+        map->fm_flags &= ~(FIEMAP_FLAG_SYNC | FIEMAP_FLAG_CACHE);
+        return -EBADR;
+    }
+    if (mm_usable(map, room, 1) < room)
+        return -EFAULT;
+    struct fiemap probe = { .fm_length = 1 };
+    if (sys(SYS_ioctl, fd, FS_IOC_FIEMAP, &probe) == -EOPNOTSUPP)
+        return -EOPNOTSUPP;                /* tmpfs and others cannot tell of any file */
+    uint64_t end = map->fm_length > INT64_MAX - map->fm_start ? INT64_MAX : map->fm_start + map->fm_length;
+    map->fm_mapped_extents = 0;
+    for (long at = map->fm_start;;) {
+        long data = mm_extent(pif_of(fd), fd, at, SEEK_DATA);
+        if (data < 0 || (uint64_t)data >= end)
+            return data == -ENXIO || data >= 0 ? 0 : data;
+        at = mm_extent(pif_of(fd), fd, data, SEEK_HOLE);
+        if (at < 0)
+            return at;
+        if (map->fm_extent_count && map->fm_mapped_extents == map->fm_extent_count)
+            return 0;
+        if (map->fm_extent_count)
+            map->fm_extents[map->fm_mapped_extents] = (struct fiemap_extent){
+                .fe_logical = data, .fe_length = at - data, .fe_flags = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC
+                | (mm_extent(pif_of(fd), fd, at, SEEK_DATA) < 0 ? FIEMAP_EXTENT_LAST : 0) };
+        map->fm_mapped_extents++;
+    }
+}
+
+static long unread(int fd, int *count)
+{
+    long size = mm_size(mm_pif_at(mm_area, pif_of(fd)), fd), at = mm_seek(pif_of(fd), fd, 0, SEEK_CUR);
+    if (mm_usable(count, sizeof *count, 1) < sizeof *count)
+        return -EFAULT;
+    *count = (int)(size - at);
+    return size < 0 ? size : 0;
+}
+
+/* The kernel goes on with the file of a loop device by itself, and may write to it. */
+static void lend(int fd)
+{
+    uint32_t slot = (unsigned)fd < MM_FDS && mm_fds[fd].fit ? pif_of(fd) : 0;
+    if (slot)
+        mm_show(fd, slot);
+}
+
+/* XFS's calls, which the kernel has for every file: fallocate by other names. */
+struct space { int16_t type, whence; int64_t start, length; int32_t system; uint32_t pid; int32_t pad[4]; };
+#define SPACE(number) _IOW('X', number, struct space)
+
+static int allocates(unsigned long request)
+{
+    switch (request) {
+    case SPACE(40): case SPACE(42): return FALLOC_FL_KEEP_SIZE;                        /* FS_IOC_RESVSP, FS_IOC_RESVSP64 */
+    case SPACE(41): case SPACE(43): return FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE; /* FS_IOC_UNRESVSP, FS_IOC_UNRESVSP64 */
+    case SPACE(57): return FALLOC_FL_KEEP_SIZE | FALLOC_FL_ZERO_RANGE;                 /* FS_IOC_ZERO_RANGE */
+    default: return 0;
+    }
+}
+
+static int space(int fd, int mode, const struct space *s)
+{
+    struct stat st;
+    if (mm_usable(s, sizeof *s, 0) < sizeof *s)
+        return fail(-EFAULT);
+    struct space given = *s;
+    off_t from = given.whence == SEEK_CUR ? lseek(fd, 0, SEEK_CUR)
+               : given.whence == SEEK_END && fstat(fd, &st) == 0 ? st.st_size : 0;
+    if (given.whence != SEEK_SET && given.whence != SEEK_CUR && given.whence != SEEK_END)
+        return fail(-EINVAL);
+    int cancels = mm_hold_cancellation();
+    int r = fallocate(fd, mode, from + given.start, given.length);
+    pthread_setcancelstate(cancels, NULL);
+    return r;
+}
+
+EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+    fd = mm_theirs(fd);
+    va_list list;
+    va_start(list, request);
+    void *argument = va_arg(list, void *);
+    va_end(list);
+    if (UNLIKELY(_IOC_TYPE(request) == 'X') && allocates(request) && pif_of(fd))
+        return space(fd, allocates(request), argument);
+    if (LIKELY(request != FICLONE && request != FICLONERANGE && request != FIDEDUPERANGE && request != FS_IOC_FIEMAP
+               && request != FIBMAP && request != FIONREAD && request != LOOP_SET_FD && request != LOOP_CHANGE_FD
+               && request != LOOP_CONFIGURE && request != FS_IOC_SETFLAGS && request != FS_IOC_FSSETXATTR) || !active())
+        return REAL(ioctl)(fd, request, argument);
+    enter();
+    long r = 0, done = 0;
+    if (request == FIONREAD && pif_of(fd) && (!is_native(mm_pif_at(mm_area, pif_of(fd))) || owned(fd)))
+        r = unread(fd, argument), done = 1;
+    else if (request == FS_IOC_FIEMAP && is_isolated(fd))
+        r = extents(fd, argument), done = 1;
+    else if (request == FS_IOC_FIEMAP || request == FIBMAP)
+        r = settle_whole(fd);
+    else if (shuts(request, argument))
+        r = pif_of(fd) ? mm_stay_home(pif_of(fd), fd, 0, MM_ENGINE) : 0;
+    else if (request == LOOP_SET_FD || request == LOOP_CHANGE_FD)
+        lend((int)(long)argument);
+    else if (request == LOOP_CONFIGURE && mm_usable(argument, sizeof(struct loop_config), 0) >= sizeof(struct loop_config))
+        lend((int)((struct loop_config *)argument)->fd);
+    else if (request == FICLONE)
+        r = share(fd, (int)(long)argument);
+    else if (request == FICLONERANGE && mm_usable(argument, sizeof(struct file_clone_range), 0) >= sizeof(struct file_clone_range))
+        r = share(fd, (int)((struct file_clone_range *)argument)->src_fd);
+    else if (request == FIDEDUPERANGE && !is_isolated(fd))    /* it changes no byte of anybody */
+        r = settle_whole(fd);
+    r = r < 0 || done ? result(r) : REAL(ioctl)(fd, request, argument);
+    leave();
+    return (int)r;
 }
 
 #define CALL(group, type, name, parameters)

@@ -18,7 +18,6 @@ int mm_own_reader(uint32_t slot, int fd);
 void mm_locking(uint32_t slot, int fd);
 uint32_t mm_locking_untracked(int fd);
 void mm_not_locked(uint32_t place);
-int mm_was_locked(uint64_t ino);
 int mm_locked_reader(uint32_t slot);
 int mm_locked_by(uint32_t slot, int but, int flags);
 int mm_keep_own(uint32_t slot, int own);

@@ -164,14 +164,12 @@ static struct reader *reader_of(uint32_t slot)
     return NULL;
 }
 
-int mm_was_locked(uint64_t ino) { return UNLIKELY(any_locked) && locked_before[ino % READERS]; }
-
 static int is_locked(uint32_t slot)
 {
     if (LIKELY(!any_locked))
         return 0;
     const struct reader *own = reader_of(slot);
-    return (own && own->locked) || mm_was_locked(mm_pif_at(mm_area, slot)->ino);
+    return (own && own->locked) || locked_before[mm_pif_at(mm_area, slot)->ino % READERS];
 }
 
 static struct reader *free_place(uint32_t slot)
