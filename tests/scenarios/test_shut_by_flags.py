@@ -81,6 +81,41 @@ def test_a_file_that_the_program_shuts(both: tuple[Lab, Lab], options: list[str]
     lab.verb("verify")
 
 
+TAKES = """
+import os, sys
+
+def tried(call, *words):
+    before = os.stat(words[-1])
+    try:
+        return call(*words)
+    except OSError as error:
+        return error.strerror, os.stat(words[-1]).st_ctime_ns == before.st_ctime_ns
+
+open("made", "w").close()
+for name in ("immutable", "append", "folder/in"):
+    print(tried(os.unlink, name), tried(os.rename, "made", name))
+print(sorted(os.listdir(sys.argv[1])))
+"""
+
+
+def test_what_the_kernel_does_not_let_go_is_not_kept(both: tuple[Lab, Lab]) -> None:
+    """All of it was copied before, which on a full disk was ENOSPC; or its ctime moved."""
+    lab, native_lab = both
+    for each in both:
+        (each.work / "folder").mkdir()
+        (each.work / "folder" / "in").write_bytes(b"old " * 5000)
+        for name, flag in (("immutable", "+i"), ("append", "+a"), ("folder", "+i")):
+            subprocess.run(["chattr", flag, each.work / name], check=True)
+    try:
+        (native_lab.folder / "kept").mkdir()
+        native = native_lab.run([sys.executable, "-c", TAKES, native_lab.folder / "kept"], native=True)
+        done = lab.run([sys.executable, "-c", TAKES, lab.store / "kept"])
+    finally:
+        subprocess.run(["chattr", "-i", lab.work / "folder", native_lab.work / "folder"], check=True)
+    assert (done.returncode, done.stderr, done.stdout) == (0, b"", native.stdout)
+    assert native.stdout.endswith(b"[]\n") and native.stdout.count(b"('Operation not permitted', True)") == 6
+
+
 LOSES = """
 import os, subprocess, sys
 fd = os.open("program", os.O_RDWR)

@@ -81,6 +81,24 @@ def test_who_reads_attributes_opens_up_as_others_do(lab: Lab) -> None:
     assert (run.returncode, opened, (lab.work / "shut").stat().st_mode & 0o777) == (0, 0o600, 0o750)
 
 
+def test_in_a_sticky_folder(lab: Lab) -> None:
+    """Of somebody else's file there that the kernel keeps for him a link was made, which moved its ctime."""
+    folder = lab.work / "sticky"
+    folder.mkdir()
+    (folder / "theirs").write_bytes(b"old " * 5000)
+    (folder / "theirs").chmod(0o666)
+    folder.chmod(0o1777)
+    program = BEGIN + """
+before = os.stat("sticky/theirs").st_ctime_ns
+put("ours", "text")
+print(fails(os.unlink, "sticky/theirs"), fails(os.rename, "ours", "sticky/theirs"),
+      fails(os.rename, "sticky/theirs", "mine"))
+print(os.stat("sticky/theirs").st_ctime_ns == before)
+"""
+    assert act(lab, sys.executable, "-c", program, native=True) == "EPERM EPERM EPERM\nTrue\n"
+    assert act(lab, *lab.argv("run"), "--", sys.executable, "-c", program) == "EPERM EPERM EPERM\nTrue\n"
+
+
 def test_what_cannot_be_opened_up_is_tried_once(lab: Lab) -> None:
     """Somebody else's file: it took some 400 system calls, under locks."""
     if not shutil.which("strace"):

@@ -91,7 +91,7 @@ static int one_file(const struct statx *a, const struct statx *b) { return dev_o
 struct moving {
     const char *old, *new;
     unsigned flags;
-    int files;                 /* both are written as a file's name is */
+    int files, names;          /* both are written as a file's name is; as one that there can be */
     long here, there;
     struct statx at_old, at_new;
     const struct statx *a, *b;
@@ -125,7 +125,7 @@ static long is_refused(const struct moving *m)
         return 0;                      /* a slash or a dot at its end, which the kernel looks at first */
     if (m->b ? m->flags & RENAME_NOREPLACE : m->flags & RENAME_EXCHANGE)
         return m->b ? -EEXIST : -ENOENT;
-    return mm_may_go(m->old) ?: mm_may_go(m->new);
+    return mm_may_go(m->old, m->a) ?: mm_may_go(m->new, m->b);
 }
 
 /* What leaves the scope has been seen to, what the call replaces is kept, and folders that get other paths take along what is in
@@ -133,6 +133,8 @@ static long is_refused(const struct moving *m)
 static long before_move(const struct moving *m, struct mm_doomed *doomed)
 {
     int exchanged = (m->flags & RENAME_EXCHANGE) != 0, same = m->a && m->b && one_file(m->a, m->b);
+    if (!m->names)
+        return 0;                      /* the kernel refuses */
     int goes = is_folder(m->a) && !same, comes = m->a && exchanged && is_folder(m->b) && !same, leaves = leaves_scope(m);
     int copied = !m->flags && m->a && m->b && dev_of(m->a) != dev_of(m->b);        /* if it were kept: on one mount it is not */
     long e = goes || comes || leaves ? is_refused(m) : copied && of_two_mounts(m) ? -EXDEV : 0;
@@ -151,7 +153,7 @@ static long before_move(const struct moving *m, struct mm_doomed *doomed)
     if (e == 0 && m->to_in && !(m->flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) && m->a && m->b && !same
         && !S_ISDIR(m->a->stx_mode) && m->files) {     /* the kernel refuses the others: the file's ctime stays */
         e = mm_keep(m->new, m->there, &m->at_new, m->old, doomed);
-        if (e == -EACCES && of_two_mounts(m))
+        if ((e == -EACCES || e == -EPERM || e == -EROFS) && of_two_mounts(m))
             e = -EXDEV;
     }
     return e;
@@ -205,7 +207,8 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     SCRATCH(old);
     SCRATCH(new);
     struct way way = { .folders = 1 };
-    struct moving moving = { .old = old, .new = new, .flags = flags, .files = mm_names_a_file(from) && mm_names_a_file(to) };
+    struct moving moving = { .old = old, .new = new, .flags = flags, .files = mm_names_a_file(from) && mm_names_a_file(to),
+                             .names = mm_has_last_name(from) && mm_has_last_name(to) };
     long e;
     int leads, followed;
     for (;; mm_end_way(&way), way.again = 1) {

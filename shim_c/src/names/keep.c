@@ -1,6 +1,8 @@
 /* keep.c - names change in the user's folders at once; what would be destroyed is first linked into the store, or copied. */
 #include "names/names.h"
 
+#include <linux/capability.h>
+
 /* The data of a file into a new one, whose holes are where its own are. */
 static long copy_data(int from, int to, uint64_t size)
 {
@@ -222,16 +224,35 @@ static long may_change(const char *folder, void *nothing)
     return sys(SYS_faccessat2, AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS);
 }
 
-/* Does its folder let the name go?  A link in the store moves the file's ctime, also where the kernel then refuses the call.
- * 0 or -EACCES: a filter of calls that does not know this one may say anything else. */
-long mm_may_go(const char *path)
+static int has_flags(const struct statx *st) { return (st->stx_attributes & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND)) != 0; }
+
+/* A sticky folder, and neither that nor what is in it is the user's. */
+static int is_held_by_others(const char *folder, const struct statx *st)
 {
+    struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_data_struct caps[2] = { { 0 } };
+    struct statx dir;
+    if (!is_theirs(st) || sys(SYS_geteuid) == 0 || mm_look_at(folder, &dir) < 0 || !(dir.stx_mode & S_ISVTX) || !is_theirs(&dir))
+        return 0;
+    long as = sys(SYS_setfsuid, -1);   /* which sets nothing */
+    return as == sys(SYS_geteuid) && sys(SYS_capget, &head, caps) == 0 && !(caps[0].effective >> CAP_FOWNER & 1);
+}
+
+/* Does its folder let the name go, and do the flags of chattr?  A link in the store moves the file's ctime, and a copy takes room, also
+ * where the kernel then refuses the call.  st: of what stands there, or NULL.  0, -EACCES, -EPERM or -EROFS. */
+long mm_may_go(const char *path, const struct statx *st)
+{
+    struct statx dir;
     SCRATCH(folder);
     size_t at = strrchr(path, '/') - path;
     memcpy(folder, path, at);
     folder[at] = 0;
     long r = mm_way_opened(at ? folder : "/", may_change, NULL);
-    return r == -EACCES ? r : 0;
+    if (r == -EACCES || r == -EROFS)
+        return r;
+    /* a filter of calls that does not know this one may say anything else */
+    int fixed = r == -EPERM && mm_look_at(at ? folder : "/", &dir) == 0 && has_flags(&dir);
+    return fixed || (st && (has_flags(st) || is_held_by_others(at ? folder : "/", st))) ? -EPERM : 0;
 }
 
 /* Before a regular file loses a name, which is held: what an index or an open descriptor needs of it goes into the store.
@@ -268,7 +289,8 @@ long mm_keep(const char *path, long looked, const struct statx *seen, const char
     if (error == 0) {
         doomed->names = st.stx_nlink - ((p->flags & (MM_KEPT | MM_COPIED)) == MM_KEPT);
         int needed = p->created != mm_area->head->epoch || (p->flags & MM_INDEXED) || p->refs;
-        if (needed && !is_stored(slot, p, &st) && (error = mm_may_go(path)) == 0 && (!by || (error = mm_may_go(by)) == 0)) {
+        if (needed && !is_stored(slot, p, &st) && (!by || (error = mm_may_go(by, NULL)) == 0)
+            && (error = mm_may_go(path, &st)) == 0) {
             error = keep(slot, p, path, &st);
             doomed->linked = error >= 0 && p->flags & MM_KEPT;
             doomed->moves = error > 0;

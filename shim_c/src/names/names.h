@@ -36,6 +36,7 @@ int mm_canonical_beside(int dir, const char *path, int known_dir, const char *kn
 int mm_canonical_in_root(int dir, const char *path, uint64_t resolve, char *out, size_t room);
 int mm_canonical_follow(int dir, const char *path, char *out, size_t room);
 int mm_names_a_file(const char *path);
+int mm_has_last_name(const char *path);
 int mm_below(const char *path, const char *folder);
 int mm_tracked(const char *canonical);
 int mm_ignore(const char *path);
@@ -82,7 +83,7 @@ int mm_name_is_held(const char *path);
 static inline int mm_resource_error(int e) { return e == -EMFILE || e == -ENFILE || e == -ENOMEM || e == -EIO; }
 
 /* keep.c */
-long mm_may_go(const char *path);
+long mm_may_go(const char *path, const struct statx *st);
 long mm_keep(const char *path, long looked, const struct statx *seen, const char *by, struct mm_doomed *doomed);
 void mm_keep_nameless(uint32_t slot, int fd);
 void mm_keep_left(uint32_t slot, const char *path);

@@ -141,6 +141,15 @@ static size_t last_name(const char *path, size_t n, size_t *length)
     return base;
 }
 
+/* No call gives or takes what ends in "." or "..", or the root. */
+int mm_has_last_name(const char *path)
+{
+    size_t n = length_of(path, 4096), length = 1;
+    if (n)
+        last_name(path, n, &length);
+    return length != 0;
+}
+
 /* A name behind the folder that is in out already. */
 static int with_name(char *out, size_t room, const char *name, size_t length)
 {
