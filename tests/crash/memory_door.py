@@ -283,6 +283,9 @@ class MemoryDoor:
     def birth_ns(self, path: bytes) -> int:
         return 0
 
+    def is_shut_by_flags(self, path: bytes) -> bool:
+        return False
+
     def rename(self, source: bytes, target: bytes) -> None:
         self._step()
         (one, name), (other, new) = self._place(source), self._place(target)

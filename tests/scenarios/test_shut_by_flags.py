@@ -81,6 +81,42 @@ def test_a_file_that_the_program_shuts(both: tuple[Lab, Lab], options: list[str]
     lab.verb("verify")
 
 
+APPENDS = """
+import os, subprocess, sys
+fd = os.open("append", os.O_WRONLY | os.O_APPEND)
+os.write(fd, b"appended")
+for call in (lambda: os.ftruncate(fd, 10), lambda: os.truncate("append", 10), lambda: os.open("append", os.O_RDWR)):
+    try:
+        print(call())
+    except OSError as error:
+        print(error.strerror)
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+os.write(fd, b" twice")
+print(os.fstat(fd).st_size)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])
+def test_a_file_that_can_be_appended_to_only(both: tuple[Lab, Lab], options: list[str]) -> None:
+    """What was redirected could never be written back; a restore that could not cut it was half done, and waited."""
+    lab, native_lab = both
+    for each in both:
+        subprocess.run(["chattr", "+a", each.work / "append"], check=True)
+    native = native_lab.run([sys.executable, "-c", APPENDS, "true"], native=True)
+    done = lab.run([sys.executable, "-c", APPENDS, *lab.argv("checkpoint")], *options)
+    assert (done.returncode, done.stderr, done.stdout) == (0, b"", native.stdout)
+    assert (lab.work / "append").read_bytes() == b"old " * 5000 + b"appended twice"
+    if "--mode=single" in options:
+        return
+    said = lab.restore(0, code=1).stderr
+    assert "append: Operation not permitted; no file was touched" in said
+    (lab.work / "closed").write_bytes(b"the store does not wait for it")
+    lab.verb("log")
+    opened(lab.work)
+    lab.restore(0, "--force")
+    assert (lab.work / "append").read_bytes() == b"old " * 5000
+
+
 TAKES = """
 import os, sys
 

@@ -12,6 +12,7 @@ A stop later leaves the intent, and `recover` continues from its beginning.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from itertools import groupby
@@ -162,6 +163,8 @@ def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable
     try:
         if save_preimages and work.saves:
             _save(store, work.saves, run or newest_run(store), durable)
+        if what == "restoring" and not retire:
+            _require_no_flags(store, work.intent)
         clear_stages(store, work.intent)
         if retire or not work.is_empty:
             _begin(store, work.intent, durable, record)
@@ -303,6 +306,15 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
     if durable:
         store.buffers.sync(run)
     store.add_undo(entries, store.newest, durable)
+
+
+def _require_no_flags(store: Store, intent: Intent) -> None:
+    """None of the files that change, or lose a name, is shut by chattr: half of the move would be done, and wait."""
+    paths = {op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
+    paths |= {op.path for op in intent.names if op.op in ("keep", "unlink", "rename", "drop")}
+    for path in sorted(paths):
+        if store.door.is_shut_by_flags(path):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
 
 
 def clear_stages(store: Store, intent: Intent) -> None:

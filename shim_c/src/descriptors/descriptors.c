@@ -204,6 +204,12 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
         if (e < 0)
             return (int)e;
     }
+    /* what chattr lets the kernel only append to could not be written back in the end */
+    if (UNLIKELY(slot && changes && st.stx_attributes & STATX_ATTR_APPEND && is_native(mm_pif_at(mm_area, slot)))) {
+        long e = mm_stay_home(slot, fd, 0, MM_ENGINE);
+        if (e < 0)
+            return (int)e;
+    }
     if (UNLIKELY(mm_on_tracked != NULL))
         mm_on_tracked(fd);
     return 0;
