@@ -1,6 +1,7 @@
 /* What the kernel refuses at the edge of what a call can be given: each case natively and under Metamori (corners.h).
  *   edges CASE */
 #include "corners.h"
+#include <fts.h>
 #include <linux/sched.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
@@ -387,12 +388,46 @@ static void case_private_mapping_under_a_size_limit(void)
     mapped_privately();
 }
 
+/* a link that is followed is what it leads to */
+static void case_walks(void)
+{
+    char *start[] = {"link", NULL};
+    SAY(symlink("old", "link"));
+    scatter(fd);
+    for (int i = 0; i < 4; i++) {
+        FTS *walk = fts_open(start, (i & 1 ? FTS_PHYSICAL : FTS_LOGICAL) | (i & 2 ? FTS_COMFOLLOW : 0), NULL);
+        for (FTSENT *entry; (entry = fts_read(walk));) {
+            printf("%d %d %o %ld\n", i, entry->fts_info, entry->fts_statp->st_mode & S_IFMT, (long)entry->fts_statp->st_size);
+            if (entry->fts_info == FTS_SL)
+                SAY(fts_set(walk, entry, FTS_FOLLOW));
+        }
+        fts_close(walk);
+    }
+}
+
+/* how many descriptors the program has, by every call that tells */
+static void case_descriptors(void)
+{
+    struct stat st;
+    struct statx more;
+    long found[4] = {0};
+    scatter(fd);
+    for (int i = 0; i < 4096; i++) {
+        found[0] += fcntl(i, F_GETFD) >= 0;
+        found[1] += fstat(i, &st) == 0;
+        found[2] += fstatat(i, "", &st, AT_EMPTY_PATH) == 0;
+        found[3] += statx(i, "", AT_EMPTY_PATH, STATX_SIZE, &more) == 0;
+    }
+    SAY(found[1] == found[0] && found[2] == found[0] && found[3] == found[0]);
+}
+
 CASES = {
     CASE(exec_lists), CASE(clone3), CASE(leases), CASE(leased), CASE(transfers_at_the_size_limit),
     CASE(allocations_at_the_size_limit), CASE(direct),
     CASE(stream_that_appends), CASE(stream_not_reopened), CASE(stream_reopened_with_the_last_number),
     CASE(places_that_cannot_be_written), CASE(more_than_there_can_be), CASE(hole_beyond_what_is_in_place),
     CASE(private_mapping_with_the_last_number), CASE(private_mapping_under_a_size_limit),
+    CASE(walks), CASE(descriptors),
 };
 
 MAIN

@@ -98,6 +98,7 @@ EXPORT int fstatat(int dir, const char *path, struct stat *out, int flags)
     long r;
     if (is_in_proc(path, out, flags, &r))
         return (int)result(r);
+    dir = mm_theirs(dir);
     return kernels_word() ? real_fstatat(dir, path, out, flags)
                           : corrected(REAL(fstatat)(dir, path, out, flags), out, dir, path, flags);
 }
@@ -107,7 +108,7 @@ EXPORT int __xstat(int version, const char *path, struct stat *out)
 }
 EXPORT int __fxstat(int version, int fd, struct stat *out)
 {
-    return corrected(REAL(__fxstat)(version, fd, out), out, fd, "", AT_EMPTY_PATH);
+    return corrected(REAL(__fxstat)(version, mm_theirs(fd), out), out, fd, "", AT_EMPTY_PATH);
 }
 EXPORT int __lxstat(int version, const char *path, struct stat *out)
 {
@@ -115,7 +116,7 @@ EXPORT int __lxstat(int version, const char *path, struct stat *out)
 }
 EXPORT int __fxstatat(int version, int dir, const char *path, struct stat *out, int flags)
 {
-    return corrected(REAL(__fxstatat)(version, dir, path, out, flags), out, dir, path, flags);
+    return corrected(REAL(__fxstatat)(version, mm_theirs(dir), path, out, flags), out, dir, path, flags);
 }
 
 /* Walks of folders ask by internal calls. */
@@ -159,7 +160,7 @@ EXPORT FTSENT *fts_read(FTS *walk)
     FTSENT *entry = REAL(fts_read)(walk);
     int saved = errno;
     if (entry && entry->fts_info == FTS_F && UNLIKELY(differ()))
-        fstatat(AT_FDCWD, entry->fts_accpath, entry->fts_statp, walk->fts_options & FTS_LOGICAL ? 0 : AT_SYMLINK_NOFOLLOW);
+        fstatat(AT_FDCWD, entry->fts_accpath, entry->fts_statp, 0);       /* what is no link, or was followed */
     errno = saved;
     return entry;
 }
