@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,61 @@ def test_who_reads_attributes_opens_up_as_others_do(lab: Lab) -> None:
         stops.wait("mode.opened")
         opened = (lab.work / "shut").stat().st_mode & 0o777
         stops.go("mode.opened")
-    assert (run.returncode, opened, (lab.work / "shut").stat().st_mode & 0o777) == (0, 0o600, 0o750)
+    assert (run.returncode, opened, (lab.work / "shut").stat().st_mode & 0o777) == (0, 0o700, 0o750)
+
+
+def test_a_way_and_a_folder_that_moves(lab: Lab) -> None:
+    """Each added bits of its own, and the way ended first: its mode stayed another one."""
+    prepare = 'os.makedirs("a/b"); put("a/b/x", "x" * 900)'
+    act(lab, sys.executable, "-c", BEGIN + prepare, native=True)
+    stops = Stops(lab.folder / "stops")
+    lab.env |= stops.env
+    os.chown(stops.folder, NOBODY, NOBODY)
+    program = BEGIN + """
+import threading, time
+top = os.getcwd()
+os.mkdir("c"); os.rmdir("c")
+os.chdir("a/b"); os.chmod("..", 0)
+def waits(name):
+    while not os.path.exists(f"{top}/{name}"):
+        time.sleep(0.01)
+threads = [threading.Thread(target=put, args=("x", "new")),
+           threading.Thread(target=os.rename, args=(top + "/a", top + "/c"))]
+waits("first"); threads[0].start()
+waits("second"); threads[1].start()
+[thread.join() for thread in threads]
+"""
+    words = [*AS_NOBODY, *lab.argv("run"), "--", sys.executable, "-c", program]
+    with subprocess.Popen(words, cwd=lab.work, env=lab.env | {"HOME": "/tmp"}) as run:
+        stops.arm("mode.opened")
+        (lab.work / "first").touch()
+        stops.wait("mode.opened")
+        stops.arm("touch.appended")
+        (lab.work / "second").touch()
+        stops.wait("touch.appended")
+        stops.go("mode.opened")
+        time.sleep(0.2)                    # the way is shut again
+        stops.go("touch.appended")
+    assert run.returncode == 0
+    assert (lab.work / "c").stat().st_mode & 0o777 == 0
+
+
+def test_a_watched_file_below_a_shut_folder(lab: Lab) -> None:
+    """By its whole path, which was shut, it was not written back, and who watches it heard nothing."""
+    act(lab, sys.executable, "-c", BEGIN + 'os.makedirs("a/b"); put("a/b/x", "x" * 9000)', native=True)
+    program = BEGIN + """
+import ctypes
+libc = ctypes.CDLL(None)
+os.chdir("a/b"); os.chmod("..", 0)
+fd = os.open("x", os.O_RDWR)
+os.pwrite(fd, b"new", 100)
+watcher = libc.inotify_init1(os.O_NONBLOCK)
+assert libc.inotify_add_watch(watcher, b"x", 2) == 1
+os.pwrite(fd, b"newer", 5000)
+print(len(os.read(watcher, 1000)))
+os.chmod("..", 0o755)
+"""
+    assert act(lab, *lab.argv("run"), "--", sys.executable, "-c", program) == "16\n"
 
 
 def test_in_a_sticky_folder(lab: Lab) -> None:

@@ -23,9 +23,9 @@ static int mode_comes_back(const struct stat *st)
     return is_in;
 }
 
-/* 1: a file or folder of the user's own, with these bits of its mode until mm_shut_again.  -1: it has them.  0: it is not to be had.
- * flags: O_NOFOLLOW, O_DIRECTORY. */
-int mm_open_up(struct mm_opened_up *o, const char *path, int flags, mode_t bits)
+/* 1: a file or folder of the user's own, which lets him in until mm_shut_again.  -1: it has the bits of its mode that are needed.
+ * 0: it is not to be had.  flags: O_NOFOLLOW, O_DIRECTORY. */
+int mm_open_up(struct mm_opened_up *o, const char *path, int flags, mode_t needed)
 {
     struct stat st;
     long at = mm_open_spare(AT_FDCWD, path, O_PATH | flags, 0);
@@ -34,10 +34,10 @@ int mm_open_up(struct mm_opened_up *o, const char *path, int flags, mode_t bits)
     o->at = (int)at;
     snprintf(o->by, sizeof o->by, "/proc/thread-self/fd/%d", o->at);
     int stands = sys(SYS_fstat, at, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
-    int has = stands && !(~st.st_mode & bits) && st.st_uid == (uid_t)sys(SYS_geteuid);
-    if (stands && (~st.st_mode & bits) && mode_comes_back(&st)) {
+    int has = stands && !(~st.st_mode & needed) && st.st_uid == (uid_t)sys(SYS_geteuid);
+    if (stands && (~st.st_mode & needed) && mode_comes_back(&st)) {
         o->mode = st.st_mode & 07777;
-        o->opened = o->mode | bits;
+        o->opened = o->mode | (S_ISDIR(st.st_mode) ? MM_SHUT_FOLDER : MM_SHUT_BITS);
         if (sys(SYS_fchmodat, AT_FDCWD, o->by, o->opened) == 0) {
             MM_STOP("mode.opened");
             return 1;

@@ -148,7 +148,7 @@ static void watched(int dir, const char *path, int follows)
     SCRATCH(name);
     long error = !path ? mm_path_of(dir, name, SCRATCH_BYTES) : (follows ? mm_canonical_follow : mm_canonical)(dir, path, name, SCRATCH_BYTES);
     if (error < 0 || !mm_tracked(name)
-        || mm_statx(AT_FDCWD, name, AT_SYMLINK_NOFOLLOW, &st) < 0 || !S_ISREG(st.stx_mode))
+        || mm_look_at(name, &st) < 0 || !S_ISREG(st.stx_mode))
         return;
     enter();
     uint32_t slot = mm_pif_for(&st, name, 0, &error);

@@ -233,7 +233,7 @@ void mm_home_by_name(uint32_t slot, const char *path, int how, uint32_t flags)
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     struct stat st;
     int own = mm_locked_reader(slot);  /* to close another descriptor of it would drop the program's locks */
-    long fd = own >= 0 ? own : mm_open_shut(path, O_RDWR | O_NOFOLLOW), r = fd;
+    long fd = own >= 0 ? own : mm_open_shut_way(path, O_RDWR | O_NOFOLLOW), r = fd;
     if (own >= 0 || (fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && st.st_dev == p->dev && st.st_ino == p->ino))
         r = mm_stay_home(slot, (int)fd, how, flags);
     if (own < 0 && fd >= 0 && !mm_keep_own(slot, (int)fd))
@@ -249,12 +249,12 @@ long mm_settle_for_good(uint32_t slot, const char *path, int open_flags)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     int own = mm_locked_reader(slot);
-    long fd = own >= 0 ? own : mm_open_shut(path, O_RDWR | open_flags), r = 0;
+    long fd = own >= 0 ? own : mm_open_shut_way(path, O_RDWR | open_flags), r = 0;
     /* one that reads is enough, where there is nothing to be written back; of a locked file not ours, which would not stay */
     if (fd < 0 && (own = mm_locked_by(slot, -1, O_WRONLY | O_APPEND | O_DIRECT)) >= 0)
         fd = own;
     if (fd < 0)
-        fd = mm_open_shut(path, O_RDONLY | open_flags);
+        fd = mm_open_shut_way(path, O_RDONLY | open_flags);
     uint64_t mask = hold(p);
     touched(slot, p);
     if (!is_native(p) || p->fresh_from != 0 || p->home_limit != MM_NO_LIMIT)

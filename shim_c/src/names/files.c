@@ -1,10 +1,12 @@
 /* files.c - the PIF of a file that is about to change, made at its first change. */
 #include "names/names.h"
 
+static long may_be_used(const char *path, void *what) { return sys(SYS_faccessat2, AT_FDCWD, path, *(int *)what, AT_EACCESS); }
+
 static int may_not(int what, const struct statx *st, const char *path)
 {
     return (st->stx_mode & 0444) != 0444 && st->stx_uid != (uint32_t)sys(SYS_geteuid)
-        && sys(SYS_faccessat2, AT_FDCWD, path, what, AT_EACCESS) == -EACCES;
+        && mm_way_opened(path, may_be_used, &what) == -EACCES;
 }
 
 static int said(const char *path)

@@ -17,13 +17,14 @@ static int crosses(const char *from, const char *to) { return mm_tracked(from) &
  * each_name was given.  0 or -errno, which ends the walk. */
 typedef long visitor(char *from, char *to, int kind, int given);
 
-/* -EACCES: the folder, or what is in it, is not to be had. */
-static long visit_each(char *from, char *to, const char *in, visitor *visit, int given)
+/* Each name in the folder `in`, which is one of the two paths; both are as they were when it returns.  Of what somebody else has shut
+ * nothing in it is known by any name. */
+static long each_name(char *from, char *to, const char *in, visitor *visit, int given)
 {
     size_t n = strlen(from), m = strlen(to);
-    long dir = mm_open_own(in, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), got, r = 0;   /* the program may have no number left */
+    long dir = mm_open_shut_way(in, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), got, r = 0;
     if (dir < 0)
-        return mm_resource_error((int)dir) || dir == -EACCES ? dir : 0;
+        return mm_resource_error((int)dir) ? dir : 0;
     SCRATCH(list);
     while (r == 0 && (got = sys(SYS_getdents64, dir, list, SCRATCH_BYTES)) > 0)
         for (long at = 0; r == 0 && at < got; at += ((struct dirent64 *)(list + at))->d_reclen) {
@@ -38,22 +39,7 @@ static long visit_each(char *from, char *to, const char *in, visitor *visit, int
             from[n] = to[m] = 0;
         }
     mm_close_spare((int)dir);
-    return r;
-}
-
-/* Each name in the folder `in`, which is one of the two paths; both are as they were when it returns.  One that its owner may not
- * list or enter is opened up for this moment, as a restore does it; of somebody else's what is in it is not known by any name.
- * -EACCES: a folder above it is shut. */
-static long each_name(char *from, char *to, const char *in, visitor *visit, int given)
-{
-    struct mm_opened_up o;
-    long r = visit_each(from, to, in, visit, given);
-    if (r == -EACCES && mm_open_up(&o, in, O_DIRECTORY | O_NOFOLLOW, S_IRWXU) > 0) {
-        r = visit_each(from, to, in, visit, given);
-        mm_shut_again(&o);
-    }
-    struct stat st;
-    return r != -EACCES || sys(SYS_newfstatat, AT_FDCWD, in, &st, AT_SYMLINK_NOFOLLOW) == -EACCES ? r : 0;
+    return r == -EACCES ? 0 : r;
 }
 
 static int may_be(int kind, int wanted) { return kind == wanted || kind == DT_UNKNOWN; }
@@ -81,10 +67,10 @@ static long note_one(char *from, char *to, int kind, int there)
  * and a file change places. */
 static long note_all(char *from, char *to, int there)
 {
-    struct stat st;
+    struct statx st;
     if (there == UNKNOWN) {
-        long r = sys(SYS_newfstatat, AT_FDCWD, to, &st, AT_SYMLINK_NOFOLLOW);
-        there = r == -ENOENT || (r == 0 && !S_ISDIR(st.st_mode)) ? EMPTY : UNKNOWN;
+        long r = mm_look_at(to, &st);
+        there = r == -ENOENT || (r == 0 && !S_ISDIR(st.stx_mode)) ? EMPTY : UNKNOWN;
     }
     return each_name(from, to, from, note_one, there);
 }
@@ -96,8 +82,7 @@ long mm_folder_moves(const char *from, const char *to)
     SCRATCH(new);
     strcpy(old, from);
     strcpy(new, to);
-    long r = note_all(old, new, UNKNOWN);
-    return r == -EACCES ? 0 : r;
+    return note_all(old, new, UNKNOWN);
 }
 
 /* What is in a folder that moved `from` here: files that come into the scope arrive. */

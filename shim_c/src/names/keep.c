@@ -21,13 +21,10 @@ static long copy_data(int from, int to, uint64_t size)
     return r;
 }
 
-static long open_to_copy(const char *path, void *flags) { return mm_open_shut(path, *(int *)flags); }
-
 /* *size: of the file that was copied, as it is now. */
 static long keep_copy(const char *path, int follow, const char *kept, uint64_t *size)
 {
-    int flags = O_RDONLY | (follow ? 0 : O_NOFOLLOW);
-    long from = mm_way_opened(path, open_to_copy, &flags);
+    long from = mm_open_shut_way(path, O_RDONLY | (follow ? 0 : O_NOFOLLOW));
     if (from < 0)
         return from;
     struct stat st;
@@ -94,6 +91,8 @@ void mm_keep_nameless(uint32_t slot, int fd)
     mm_pif_let_names_go(p, held);
 }
 
+static long link_as(const char *path, void *kept) { return sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0); }
+
 /* A file that leaves the scope by one name, or has, and may have others in it that no run has used; path: where it is.  It may be
  * written to out there: until one of them is used the store's link says what checkpoints have of it. */
 void mm_keep_left(uint32_t slot, const char *path)
@@ -105,7 +104,7 @@ void mm_keep_left(uint32_t slot, const char *path)
     if (!p->created && !(p->flags & (MM_KEPT | MM_NAMELESS))) {
         mm_kept_name(mm_area, slot, kept, SCRATCH_BYTES);
         sys(SYS_unlinkat, AT_FDCWD, kept, 0);
-        int linked = sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0) == 0;
+        int linked = mm_way_opened(path, link_as, kept) == 0;
         if (linked && sys(SYS_newfstatat, AT_FDCWD, kept, &st, AT_SYMLINK_NOFOLLOW) == 0
             && st.st_dev == p->dev && st.st_ino == p->ino)
             is_kept(p, 0, 0);
@@ -147,9 +146,9 @@ void mm_by_another_name(uint32_t slot, const char *path, int tracked)
     SCRATCH(kept);
     int held = mm_pif_hold_names(p);   /* nobody is about to take the file's last name, for which the copy was made */
     uint64_t mask = hold(p);
-    struct stat st;
+    struct statx st;
     int copy = (p->flags & (MM_COPIED | MM_VIRTUAL | MM_NAMELESS)) == (MM_COPIED | MM_VIRTUAL) && !p->root
-        && sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && p->size == (uint64_t)st.st_size;
+        && mm_look_at(path, &st) == 0 && p->size == st.stx_size;
     if (copy)
         is_itself_again(p);
     release(p, mask);
@@ -163,8 +162,6 @@ void mm_by_another_name(uint32_t slot, const char *path, int tracked)
 }
 
 static int is_theirs(const struct statx *st) { return st->stx_uid != (uint32_t)sys(SYS_geteuid); }
-
-static long link_as(const char *path, void *kept) { return sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, 0); }
 
 /* A link in the store, or a copy where there can be none.  1: somebody else's, which the kernel lets nobody link; what was
  * to take its name moves it into the store (take.c). */

@@ -42,9 +42,6 @@ int mm_tracked(const char *canonical);
 int mm_ignore(const char *path);
 void mm_said_too_long(void);
 
-/* shut_ways.c */
-long mm_way_opened(const char *path, long (*call)(const char *path, void *with), void *with);
-
 /* touch.c */
 long mm_touch(const char *canonical);
 long mm_look_in(const char *path, struct statx *st);

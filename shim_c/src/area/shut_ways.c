@@ -2,7 +2,7 @@
  * folder that it is in or by a descriptor.  They are opened up for the moment, as a restore does it, by one call of the run at a time:
  * another would find them open, and shut when it goes on.
  */
-#include "names/names.h"
+#include "area/area.h"
 
 typedef long by_path(const char *path, void *with);
 
@@ -35,7 +35,14 @@ long mm_way_opened(const char *path, by_path *call, void *with)
     uint64_t mask = defer_handlers();
     mm_lock(&mm_area->head->shut_ways_lock, MM_LOCK_SHUT_WAYS);
     r = way_opened(copy, copy, call, with);
+    if (r == -EACCES)                  /* a folder that somebody was reading the attributes of may have been open just then */
+        r = way_opened(copy, copy, call, with);
     mm_unlock(&mm_area->head->shut_ways_lock);
     deliver_handlers(mask);
     return r;
 }
+
+static long open_shut(const char *path, void *flags) { return mm_open_shut(path, *(int *)flags); }
+
+/* What is shut itself, too. */
+long mm_open_shut_way(const char *path, int flags) { return mm_way_opened(path, open_shut, &flags); }
