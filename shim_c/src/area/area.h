@@ -281,10 +281,6 @@ static inline int open_flags(int fd) { return (int)mm_fit_at(mm_area, mm_fds[fd]
 static inline int readable(int fd) { return !(open_flags(fd) & O_WRONLY); }
 static inline int writable(int fd) { int mode = open_flags(fd) & O_ACCMODE; return mode == O_WRONLY || mode == O_RDWR; }
 
-/* shut_ways.c */
-long mm_way_opened(const char *path, long (*call)(const char *path, void *with), void *with);
-long mm_open_shut_way(const char *path, int flags);
-
 /* fsize_limit.c */
 extern uint64_t mm_size_limit;           /* RLIM_INFINITY: none; 0: not asked for yet */
 static inline int mm_no_limit(void) { return LIKELY(__atomic_load_n(&mm_size_limit, __ATOMIC_RELAXED) == RLIM_INFINITY); }

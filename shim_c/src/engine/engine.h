@@ -54,6 +54,10 @@ static inline size_t mm_asked_for(const struct iovec *v, int n)
     return asked;
 }
 
+/* shut_ways.c */
+long mm_way_opened(const char *path, long (*call)(const char *path, void *with), void *with);
+long mm_open_shut_way(const char *path, int flags);
+
 /* file_size.c */
 long mm_size(struct mm_pif *p, int fd);
 /* Bytes before it are known to be there, or it is asked how long the file is. */

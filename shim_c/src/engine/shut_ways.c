@@ -2,7 +2,7 @@
  * folder that it is in or by a descriptor.  They are opened up for the moment, as a restore does it, by one call of the run at a time:
  * another would find them open, and shut when it goes on.
  */
-#include "area/area.h"
+#include "engine/engine.h"
 
 typedef long by_path(const char *path, void *with);
 
