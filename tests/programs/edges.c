@@ -388,7 +388,7 @@ static void case_private_mapping_under_a_size_limit(void)
     mapped_privately();
 }
 
-/* a link that is followed is what it leads to */
+/* a link that fts goes through is what it leads to */
 static void case_walks(void)
 {
     char *start[] = {"link", NULL};

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from metamori._area import lib
 from metamori.cli.restore import truncate_stdio
 from metamori.runtime.area import wal
 from metamori.runtime.area.whereabouts import devices_of
@@ -103,7 +104,8 @@ class Disks:
     def __init__(self, folder: Path, files: list[bytes], now: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path, self.files, self.told, self.left = os.fspath(folder), files, dict[int, int](), 99
         self.now = [now, now - 1, now - 1]
-        self.slots = [SimpleNamespace(path=path, dev=was, ino=os.lstat(path).st_ino, btime_ns=REAL.birth_ns(path))
+        self.slots = [SimpleNamespace(path=path, flags=lib.MM_USED, dev=was, ino=os.lstat(path).st_ino,
+                                      btime_ns=REAL.birth_ns(path))
                       for path, was in zip(files, [now - 1, now, now], strict=True)]
         self.log: list[Any] = []
         self.door, self.renumber = REAL, self.told_of

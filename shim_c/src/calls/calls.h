@@ -96,11 +96,11 @@ void mm_ring_mapped(int fd);
 void mm_ring_may_use(int fd);
 long mm_before_raw(long number, long a, long b, long c);
 
-/* wrap_copy.c */
+/* wrap_data.c */
 int mm_kernel_reads(int fd);
 int mm_kernel_writes(int fd);
-int mm_hold_cancellation(void);
 int mm_is_file(int fd);
+int mm_hold_cancellation(void);
 
 /* wrap_signal.c */
 void mm_hold_term(void);

@@ -10,38 +10,6 @@
 
 #define PIECE (64 * 1024ul)
 
-/* Can the kernel read from (write to) this descriptor as it stands?  If so, the position is the kernel's again. */
-int mm_kernel_reads(int fd)
-{
-    uint32_t slot = pif_of(fd);
-    if (slot && !is_native(mm_pif_at(mm_area, slot)))
-        return 0;
-    if (slot)
-        mm_give_position(fd);
-    return 1;
-}
-int mm_kernel_writes(int fd)
-{
-    uint32_t slot = pif_of(fd);
-    struct mm_pif *p = slot ? mm_pif_at(mm_area, slot) : NULL;
-    if (p && (p->fresh_from != 0 || !is_native(p) || (p->flags & MM_MAPPED) || !mm_unlimited()))   /* it may be lifted just now */
-        return 0;
-    if (p) {
-        touched(slot, p);
-        mm_give_position(fd);
-    }
-    return 1;
-}
-
-/* The calls here read and write by others that are cancellation points: a thread that ended in one would leave its call under
- * way, and no checkpoint came to an end. */
-int mm_hold_cancellation(void)
-{
-    int before;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    return before;
-}
-
 /* A place that the program gave.  The kernel reads it first, and writes it back when the bytes have moved: it may say EFAULT then. */
 static int readable_offset(const off_t *at) { return !at || mm_usable(at, sizeof *at, 2) == sizeof *at; }
 
@@ -59,12 +27,6 @@ static long given_back(off_t *given, off_t at, long r)
     if (given)
         *given = at;
     return r;
-}
-
-int mm_is_file(int fd)
-{
-    struct stat st;
-    return sys(SYS_fstat, fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode));
 }
 
 /* Bytes from a place (a file, or from < 0 position) to a place or a stream; none is lost when the other end is full.

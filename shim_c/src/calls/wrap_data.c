@@ -370,6 +370,44 @@ EXPORT HOT off_t lseek(int fd, off_t at, int whence)
                                                                                              : followed_lseek(fd, at, whence);
 }
 
+/* Can the kernel read from (write to) this descriptor as it stands?  If so, the position is the kernel's again. */
+int mm_kernel_reads(int fd)
+{
+    uint32_t slot = pif_of(fd);
+    if (slot && !is_native(mm_pif_at(mm_area, slot)))
+        return 0;
+    if (slot)
+        mm_give_position(fd);
+    return 1;
+}
+int mm_kernel_writes(int fd)
+{
+    uint32_t slot = pif_of(fd);
+    struct mm_pif *p = slot ? mm_pif_at(mm_area, slot) : NULL;
+    if (p && (p->fresh_from != 0 || !is_native(p) || (p->flags & MM_MAPPED) || !mm_unlimited()))   /* it may be lifted just now */
+        return 0;
+    if (p) {
+        touched(slot, p);
+        mm_give_position(fd);
+    }
+    return 1;
+}
+
+int mm_is_file(int fd)
+{
+    struct stat st;
+    return sys(SYS_fstat, fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode));
+}
+
+/* The calls here read and write by others that are cancellation points: a thread that ended in one would leave its call under
+ * way, and no checkpoint came to an end. */
+int mm_hold_cancellation(void)
+{
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
 static void before_sync(int fd)
 {
     if (pif_of(fd))

@@ -40,15 +40,21 @@ static int back_by_now(const struct mm_pif *p)
     return UNLIKELY(mm_area->head->flags & MM_ISOLATE) && !(__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL);
 }
 
+static __attribute__((noinline)) void ask_kernel_again(struct stat *st, int dir, const char *path, int flags)
+{
+    struct stat again;
+    if (REAL(fstatat)(dir, path, &again, flags) == 0 && again.st_ino == st->st_ino && again.st_dev == st->st_dev)
+        *st = again;
+}
+
 /* dir, path, flags: what was asked */
 static int corrected(int r, struct stat *st, int dir, const char *path, int flags)
 {
     struct mm_pif *p = r == 0 ? differs(dir, path, flags, st->st_mode, st->st_dev, st->st_ino) : NULL;
-    struct stat again;
     if (!p)
         return r;
-    if (back_by_now(p) && REAL(fstatat)(dir, path, &again, flags) == 0 && again.st_ino == st->st_ino && again.st_dev == st->st_dev)
-        *st = again;
+    if (UNLIKELY(back_by_now(p)))
+        ask_kernel_again(st, dir, path, flags);
     if (__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL)
         st->st_size = p->size;
     st->st_blocks = blocks_of(p, st->st_blocks, st->st_size);
@@ -160,7 +166,7 @@ EXPORT FTSENT *fts_read(FTS *walk)
     FTSENT *entry = REAL(fts_read)(walk);
     int saved = errno;
     if (entry && entry->fts_info == FTS_F && UNLIKELY(differ()))
-        fstatat(AT_FDCWD, entry->fts_accpath, entry->fts_statp, 0);       /* what is no link, or was followed */
+        fstatat(AT_FDCWD, entry->fts_accpath, entry->fts_statp, 0);       /* what is no link, or what one leads to */
     errno = saved;
     return entry;
 }
