@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -113,6 +114,15 @@ def test_no_program_goes_on_from_another_store_s_image_or_a_later_one_s(case: Me
     assert case.verb("verify").returncode == 0
 
 
+UNCHECKED = """
+import sys
+from metamori.cli import main
+from metamori.runtime.lifecycle import process_restart
+process_restart.check = lambda *words, **named: None
+main.main()
+"""
+
+
 def test_no_program_goes_on_with_another_build_of_the_library(case: Memory, tmp_path: Path) -> None:
     """Of the same length, even: only its build-id differs. Said before a file is touched."""
     shutil.copytree(ROOT / "metamori", tmp_path / "metamori")
@@ -130,6 +140,9 @@ def test_no_program_goes_on_with_another_build_of_the_library(case: Memory, tmp_
                               capture_output=True, check=False)
         assert done.returncode == 1 and b"another build of Metamori saved it" in done.stderr, done
         assert picture(case.work) == before
+    done = subprocess.run([sys.executable, "-c", UNCHECKED, "restart", str(index)], cwd=case.work, check=False,
+                          env=case.environment() | {"PYTHONPATH": str(tmp_path)}, capture_output=True)
+    assert done.returncode and b"its image was made by another version" in done.stderr, done
     assert case.verb("restart", str(index)).returncode == case.native.status
 
 
