@@ -79,7 +79,7 @@ def _in_folder(arguments: argparse.Namespace, store: Store) -> Callable[[bytes],
     except MetamoriError:
         return None
     folders = [path for path in found for state in states if path in state.names and state.names[path].kind == "dir"]
-    return found.__contains__ if folders or len(found) > 1 else None
+    return found.__contains__ if folders or found - set(opening.meant(store, arguments.path)) else None
 
 
 def _one(arguments: argparse.Namespace, store: Store) -> int:

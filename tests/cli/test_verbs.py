@@ -176,6 +176,16 @@ def test_diff_of_a_folder(bench: Bench) -> None:
     assert b"not there" in bench.verb("diff", 0, 4, "files/none", code=1).stderr
 
 
+def test_diff_of_a_folder_with_one_tracked_file(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "f").write_text("a\n")
+    for words in (["run", "--", "sh", "-c", "echo b > d/f"], ["diff", "0", "1", "d"]):
+        command = [sys.executable, "-m", "metamori", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+        assert done.returncode == 0, done
+    assert b"d/f" in done.stdout, done
+
+
 def test_show_has_the_records_of_the_thesis(bench: Bench) -> None:
     shown = bench.json("show", 1)
     names = [record["name"] for record in shown["records"]]

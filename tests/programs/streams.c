@@ -180,6 +180,10 @@ static void opening(void)
     f = fmemopen(memory, size, "r");
     SAY(fgetc(f));
     SAY(fclose(f));
+    f = fmemopen(memory, size, "w");
+    SAY(fputs("x", f));
+    SAY(fclose(f));
+    say_bytes("memory", memory, size);
     free(memory);
     f = popen("cat buffered | wc -c; echo done > piped", "r");
     SAY(fgets(buffer, 100, f) != NULL);

@@ -85,6 +85,23 @@ def lost_in_log(lab: Lab) -> dict[int, list[str]]:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("gone", ["rm a", "mv c a"])
+def test_of_what_came_back_nothing_is_lost(lab: Lab, way: Callable[[Path], None], gone: str) -> None:
+    """The only copy was in the store, and a restore has moved it back."""
+    for name in "abc":
+        (lab.work / name).write_bytes(name.encode() * 3000)
+    before = lab.state()
+    assert lab.run(["sh", "-c", gone]).returncode == 0
+    lab.restore(0)
+    lab.assert_state(before, "back")
+    way(lab.work / "a")
+    assert "no errors" in lab.verb("verify").stdout and not lost_in_log(lab)
+    lab.restore("--force", 1)
+    lab.restore(0)
+    lab.assert_state(before, "back again")
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_of_short_files_nothing_is_lost(lab: Lab, way: Callable[[Path], None]) -> None:
     first_run(lab)
     at_one = lab.state()

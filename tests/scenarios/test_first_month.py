@@ -68,6 +68,8 @@ def test_git_status_is_no_step(lab: Lab) -> None:
     before = lab.log()["checkpoints"]
     assert "nothing to redo" in lab.verb("redo", cwd=lab.work, code=13).stderr
     assert lab.log()["checkpoints"] == before
+    lab.restore(0)                         # its own .git/index had come out of the store
+    assert git("git log --format=%s") == "two\none\n" and git("git status --short") == ""
 
 
 @needs_git

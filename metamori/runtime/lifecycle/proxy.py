@@ -134,6 +134,7 @@ def _become_proxy(descriptors: Mapping[int, int], environ: Mapping[str, str], ho
     null = os.open(os.devnull, os.O_RDWR)
     for number in range(4):            # nobody waits for what the first says (MM_PROXY_READY)
         os.dup2(null, number)
+        os.set_inheritable(number, True)   # one that is there already stays as it is
     os.closerange(4, _LISTENERS)
     for number, fd in high.items():
         os.dup2(fd, number)

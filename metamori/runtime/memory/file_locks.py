@@ -82,7 +82,7 @@ def check(entries: Iterable[DescriptorEntry], own: Collection[int] = ()) -> None
         if not found:
             continue
         if own:
-            others = [Lock.parse(line) for line in _of_others(entry.path, own)]
+            others = [Lock.parse(line) for line in _of_others(entry, own)]
             if any(lock.conflicts(other) for lock in found for other in others):
                 raise HeldElsewhere(entry.path)
             continue
@@ -100,12 +100,14 @@ def check(entries: Iterable[DescriptorEntry], own: Collection[int] = ()) -> None
             os.close(fd)
 
 
-def _of_others(path: bytes, own: Collection[int]) -> list[str]:
-    """The kernel's lines of the locks on a file that these processes have not."""
+def _of_others(entry: DescriptorEntry, own: Collection[int]) -> list[str]:
+    """The kernel's lines of the locks on a file that these processes have not. Its device there is the filesystem's,
+    which is not the file's own in a subvolume: an earlier line of this lock tells."""
+    device = proc_inspect.numbers(entry.data, "lock")[0].split()[-3].rpartition(":")[0]
     try:
-        st = os.stat(path)
+        st = os.stat(entry.path)
         with open("/proc/locks", encoding="ascii") as file:
-            place = f" {os.major(st.st_dev):02x}:{os.minor(st.st_dev):02x}:{st.st_ino} "
+            place = f" {device}:{st.st_ino} "
             lines = [line for line in file if place in line and line.split()[1] in _KINDS]
     except OSError:
         return []                          # gone

@@ -87,7 +87,13 @@ def move_home(
                              f"than at checkpoint {index}; --force writes it all the same", tuple(work.exposed))
     require_all(store, index, ((op.run, op.buffer_start, op.buffer_start + op.end - op.start)
                                for op in work.intent.writes if op.run))
+    aside = {each.inode for each in store.head.kept}
     _carry_out(store, work, run, save_preimages, durable)
+    came = aside - {each.inode for each in store.head.kept}
+    if came and save_preimages:            # the store does not hold them any more (docs/adr/0030)
+        from metamori.store.restore import safety_copies  # a run that begins needs none of it
+
+        safety_copies.keep(store, index, run or newest_run(store), durable, durable, came)
     return work
 
 
@@ -161,10 +167,10 @@ def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable
     store.door.expect(what, sum(op.end - op.start for op in work.intent.writes)
                       + sum(save.end - save.start for save in work.saves if save_preimages))
     try:
-        if save_preimages and work.saves:
-            _save(store, work.saves, run or newest_run(store), durable)
         if what == "restoring" and not retire:
             _require_no_flags(store, work.intent)
+        if save_preimages and work.saves:
+            _save(store, work.saves, run or newest_run(store), durable)
         clear_stages(store, work.intent)
         if retire or not work.is_empty:
             _begin(store, work.intent, durable, record)
@@ -309,9 +315,11 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
 
 
 def _require_no_flags(store: Store, intent: Intent) -> None:
-    """None of the files that change, or lose a name, is shut by chattr: half of the move would be done, and wait."""
+    """No file that changes or loses a name, nor its folder, is shut by chattr: half of the move would be done."""
     paths = {op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
     paths |= {op.path for op in intent.names if op.op in ("keep", "unlink", "rename", "drop")}
+    paths |= {os.path.dirname(op.path) for op in intent.names
+              if op.op in ("keep", "unlink", "rmdir", "rename", "drop")}
     for path in sorted(paths):
         if store.door.is_shut_by_flags(path):
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)

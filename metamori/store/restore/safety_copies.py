@@ -1,6 +1,7 @@
-"""Second copies of what only the user's own files hold, made at a run's end where they cost next to nothing.
+"""Second copies of what only the user's own files hold, made at a run's end, and when a restore takes a file out of
+`kept/`, where they cost next to nothing.
 
-Such bytes are lost when somebody removes, replaces or writes to the file outside of a run. So the files of a run are
+Such bytes are lost when somebody removes, replaces or writes to the file outside of a run. So these files are
 saved as pre-images before anybody has overwritten them: short ones are copied, long ones are cloned where the
 filesystem shares blocks. Nothing outside of the store shows it (docs/adr/0030).
 Of a file that cannot be read, or is not as the index says, nothing is kept: it is no less what it was.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from metamori._area import ffi
 from metamori.store.format.records import PifEntry, UndoEntry
@@ -24,13 +25,14 @@ _ALL_BYTES = 32 << 20                      # of a run, whole blocks; what is bey
 _AT_ONCE = 256 << 10
 
 
-def keep(store: Store, index: int, run: int, clone: bool, durable: bool = True) -> None:
-    """Keep copies of a run's files, which have all that the index says; it is the newest. clone: long ones too.
+def keep(store: Store, index: int, run: int, clone: bool, durable: bool = True, only: Set[int] | None = None) -> None:
+    """Keep copies of a run's files, or only of these objects; they have all that the index says, and head is there.
+    clone: of long ones too.
 
     Where there is no room there are none: the run ends no less well.
     """
     try:
-        entries = _Copies(store, index, run, clone).make()
+        entries = _Copies(store, index, run, clone, only).make()
         if entries:
             if durable:
                 store.buffers.sync(run)
@@ -40,10 +42,11 @@ def keep(store: Store, index: int, run: int, clone: bool, durable: bool = True) 
 
 
 class _Copies:
-    """The copies that a run's last index gets. Not durable before the buffer is synced."""
+    """The copies that an index gets. Not durable before the buffer is synced."""
 
-    def __init__(self, store: Store, index: int, run: int, clone: bool) -> None:
+    def __init__(self, store: Store, index: int, run: int, clone: bool, only: Set[int] | None) -> None:
         self._store, self._state, self._run = store, store.state(index), run
+        self._inodes = _of_run(store, self._state, run) if only is None else only & self._state.pifs.keys()
         self._place = -(-store.buffers.size(run) // BLOCK_BYTES) * BLOCK_BYTES
         self._left, self._can_clone = _ALL_BYTES, clone
         self._entries: list[UndoEntry] = []
@@ -65,9 +68,9 @@ class _Copies:
         return self._entries
 
     def _candidates(self) -> Iterator[tuple[bytes, PifEntry, list[Piece]]]:
-        """Files of this run that have a name and bytes in place alone."""
+        """Files that have a name and bytes in place alone."""
         state = self._state
-        for inode in sorted(_of_run(self._store, state, self._run)):
+        for inode in sorted(self._inodes):
             pif = state.pifs[inode]
             short = pif.size <= SHORT_BYTES and self._left >= BLOCK_BYTES
             if not pif.size or not (short or self._can_clone):

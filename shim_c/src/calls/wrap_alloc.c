@@ -250,8 +250,10 @@ EXPORT int truncate(const char *path, off_t length)
     enter();
     int locked = locked_here(path, &st, &known);
     int elsewhere = !known && mm_canonical_follow(AT_FDCWD, path, name, SCRATCH_BYTES) >= 0 && !mm_tracked(name);
-    long done = locked >= 0 ? cut(known, locked, length) : 0;
+    long done = mm_has_lapsed() ? -ESRCH : locked >= 0 ? cut(known, locked, length) : 0;
     leave();
+    if (done == -ESRCH)
+        return (int)result(done);
     if (elsewhere)
         return cut_elsewhere(path, length, &st, name);
     if (locked >= 0)

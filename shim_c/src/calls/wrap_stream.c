@@ -261,8 +261,8 @@ static int close_but_keep(FILE *f)
     return failed;
 }
 
-/* A stream that is closed, by that or by glibc, which then lets it go. */
-static int outlived(const FILE *f) { return f->_fileno < 0 && (f->_flags & (LINKED | OF_A_FILE)) == (LINKED | OF_A_FILE); }
+/* A stream that is closed, by that or by glibc, which then lets it go.  Those of no file (fopencookie, fmemopen) have -2. */
+static int outlived(const FILE *f) { return f->_fileno == -1 && (f->_flags & (LINKED | OF_A_FILE)) == (LINKED | OF_A_FILE); }
 
 /* What glibc leaves where it cannot open again: a stream that is closed, and not freed. */
 static FILE *not_reopened(FILE *f, int known, int error)

@@ -91,8 +91,8 @@ static uint64_t pending_for(uint32_t tid, uint64_t *of_all)
     return bits_at(text, "SigPnd:\t");
 }
 
-/* Every thread has counted those of the process among its own, unless it was not asked yet: see mm_known_tid_of.  Back: those of
- * this thread, which has all of them blocked. */
+/* Every thread has counted those of the process among its own, as they were when it was asked: one may have been taken since.  The
+ * first place is the leader's.  Back: those of this thread, which has all of them blocked. */
 static uint64_t tell_apart(struct mm_memory_image *image)
 {
     struct mm_engine *e = ENGINE;
@@ -102,7 +102,7 @@ static uint64_t tell_apart(struct mm_memory_image *image)
         own = pending_for(me, &of_all);
     for (uint32_t i = 0; i <= e->asked; i++) {
         uint32_t tid = i ? e->signalled[i] : mm_known_tid_of(me) == e->thread[0].tid ? me : 0;
-        if (tid && e->thread[i].pending & of_all)
+        if (tid && e->thread[i].pending)
             e->thread[i].pending = pending_for(tid, &unused);
     }
     image->pending = of_all;

@@ -36,10 +36,11 @@ static long each_name(char *from, char *to, const char *in, visitor *visit, int 
             memcpy(from + n + 1, d->d_name, length);
             memcpy(to + m + 1, d->d_name, length);
             r = visit(from, to, d->d_type, given);
+            r = r == -EACCES ? 0 : r;
             from[n] = to[m] = 0;
         }
     mm_close_spare((int)dir);
-    return r == -EACCES ? 0 : r;
+    return r;
 }
 
 static int may_be(int kind, int wanted) { return kind == wanted || kind == DT_UNKNOWN; }

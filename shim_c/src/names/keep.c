@@ -248,7 +248,8 @@ long mm_may_go(const char *path, const struct statx *st)
     if (r == -EACCES || r == -EROFS)
         return r;
     /* a filter of calls that does not know this one may say anything else */
-    int fixed = r == -EPERM && mm_look_at(at ? folder : "/", &dir) == 0 && has_flags(&dir);
+    int fixed = (r == -EPERM || st) && mm_look_at(at ? folder : "/", &dir) == 0
+        && (r == -EPERM ? has_flags(&dir) : (dir.stx_attributes & STATX_ATTR_APPEND) != 0);    /* names only come there */
     return fixed || (st && (has_flags(st) || is_held_by_others(at ? folder : "/", st))) ? -EPERM : 0;
 }
 

@@ -164,6 +164,7 @@ static void start_standby(void)
     long other = sys(SYS_fcntl, pair[1], F_DUPFD_CLOEXEC, BEHIND), pid = sys(SYS_clone, 0, 0, 0, 0, 0);
     if (pid == 0) {
         put_at(other, MM_PROXY_PAIR);
+        mm_area->folder = 0;           /* it is closed here: files of the run are found by their paths */
         sys(SYS_close_range, 3, MM_PROXY_BOX - 1);
         sys(SYS_close_range, MM_PROXY_BELL + 1, LISTENERS - 1);
         sys(SYS_close_range, BEHIND, ~0u);

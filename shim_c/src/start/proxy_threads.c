@@ -270,22 +270,29 @@ static void *thread(void *number)
     who->goes = sys(SYS_unshare, CLONE_FS) == 0;       /* a umask and a present folder of its own */
     __atomic_add_fetch(&begun, 1, __ATOMIC_RELEASE);
     sys_futex_wake(&begun, 1);
+    uint32_t moved = 0;
+    uint64_t since = 0;                /* nothing that was left has gone on, and nobody froze the run */
     for (;;) {
         int others = __atomic_add_fetch(&waiting, 1, __ATOMIC_ACQ_REL) > 1;
-        uint32_t any = __atomic_load_n(&left, __ATOMIC_ACQUIRE), moved = __atomic_load_n(&gone_on, __ATOMIC_ACQUIRE);
-        int frozen = is_frozen();
+        uint32_t any = __atomic_load_n(&left, __ATOMIC_ACQUIRE), now = __atomic_load_n(&gone_on, __ATOMIC_ACQUIRE);
+        if (!any)
+            since = 0;
+        else if (!since || moved != now || is_frozen())
+            moved = now, since = sys_now_ns() / 1000000;
         found = any && (others || one_more_thread()) ? take_left_call() : NULL;
         long n = found ? -1 : sys(SYS_epoll_pwait, shown, &event, 1, any ? PATIENCE_MS : -1, 0, 8);
         int last = __atomic_sub_fetch(&waiting, 1, __ATOMIC_ACQ_REL) == 0;
         if (found) {
             let_call_go(call, FREE);
             call = serve_call(found, who, last, 0);
-        } else if (n == 0 && moved == __atomic_load_n(&gone_on, __ATOMIC_ACQUIRE) && !frozen && !is_frozen()) {
+            continue;
+        }
+        if (since && moved == __atomic_load_n(&gone_on, __ATOMIC_ACQUIRE) && !is_frozen()
+            && sys_now_ns() / 1000000 - since >= PATIENCE_MS)
             while ((found = take_left_call()) != NULL)
                 give_to_kernel(found, who);
-        } else if (n == 1 && event.events & EPOLLIN && take_call(call, event.data.fd)) {   /* the first thread sees a listener's end */
+        if (n == 1 && event.events & EPOLLIN && take_call(call, event.data.fd))     /* the first thread sees a listener's end */
             call = serve_listener(call, who, last);
-        }
     }
     return NULL;
 }
