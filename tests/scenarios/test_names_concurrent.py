@@ -85,7 +85,8 @@ if not other:
     print("second", {second}, flush=True)
     os._exit(0)
 time.sleep(0.7)                            # it has come by, or waits: nothing tells
-open("../stops/{point}.go", "w").close()
+# by a program that is not tracked: the name's lock may be the one that is held
+subprocess.run(["touch", "../stops/{point}.go"], env=os.environ | {{"METAMORI_DISABLE": "1"}}, check=True)
 os.waitpid(child, 0)
 os.waitpid(other, 0)
 """)
