@@ -26,8 +26,8 @@ def main(file: str, command: list[str]) -> int:
         os.chdir(one.folder)               # the scope is that of the job
         verb = start.Verb(opening.complete, resume.files_back, run.looked_at, run.environment, run.own_part)
         begun = start.begin(config, command, verb, elsewhere=one)
-    except Exception as error:             # whatever it is: the program runs
-        if not isinstance(error, elsewhere.Over):
+    except (Exception, KeyboardInterrupt) as error:    # whatever it is: the program runs, and has that signal
+        if not isinstance(error, elsewhere.Over | KeyboardInterrupt):
             why = missing(error) if isinstance(error, ImportError) else ""
             child_loop.say(f"{file} is not tracked on this machine: {why or sentence(error)}")
         os.fchdir(there)

@@ -22,6 +22,7 @@ from metamori.runtime.job.counter import Counter
 from metamori.runtime.job.member import ask
 from metamori.runtime.job.places import Place
 from metamori.runtime.job.wire import Server
+from metamori.runtime.lifecycle import child_loop
 from metamori.store.read.store import Store
 
 FAILS = """
@@ -29,7 +30,7 @@ import os, sys, threading
 import zmq
 from metamori.cli.main import main
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.job import counter, member
+from metamori.runtime.job import counter, member, start
 
 def once(of, name, error):
     call = getattr(of, name)
@@ -40,9 +41,14 @@ def once(of, name, error):
         return call(*args, **named)
     setattr(of, name, fails)
 
-once(*{"freeze": (Session, "_freeze", MemoryError("no memory")),
-       "line": (member.Member, "_take", zmq.ZMQError(0, "no line")),
-       "hear": (counter.Counter, "_hear", zmq.ZMQError(0, "no line"))}[os.environ["WHERE"]])
+if os.environ["WHERE"] == "reach":
+    def nobody(*args):
+        raise OSError(24, "Too many open files")
+    member.Client, start.JOIN_S = nobody, 0.5
+else:
+    once(*{"freeze": (Session, "_freeze", MemoryError("no memory")),
+           "line": (member.Member, "_take", zmq.ZMQError(0, "no line")),
+           "hear": (counter.Counter, "_hear", zmq.ZMQError(0, "no line"))}[os.environ["WHERE"]])
 sys.exit(main())
 """
 
@@ -104,6 +110,15 @@ def test_what_nobody_expects_ends_one_checkpoint_at_most(lab: Lab, where: str) -
     everything_back(lab, seen)
 
 
+def test_who_counts_cannot_be_reached_by_itself(lab: Lab) -> None:
+    """The run gives up, and its job is over."""
+    only = Fails(lab, "reach")
+    out, said = only.process.communicate(timeout=30)
+    assert (only.process.returncode, out) == (125, ""), said
+    assert "metamori: no answer from the run that counts" in said
+    assert not list(lab.store.glob("nodes*"))
+
+
 def test_who_waits_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
                                  ) -> None:
     """As long as somebody is at work in it; not for a run that has it for itself, nor for one that is not reached."""
@@ -140,5 +155,14 @@ def test_who_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert disk is not None
     disk.store.lock()
     threading.Timer(1, disk.store.unlock).start()
-    assert disks.bring(store, Place("host", "boot", 1, ((os.fsencode(tmp_path), True, 2),)), 1) == []
+    place = Place("host", "boot", 1, ((os.fsencode(tmp_path), True, 2),))
+    assert disks.bring(store, place, 1) == []
+    monkeypatch.setattr(child_loop, "let_go", interrupted)
+    disk.store.lock()
+    with pytest.raises(KeyboardInterrupt):
+        disks.bring(store, place, 2)
     disk.store.close()
+
+
+def interrupted() -> None:
+    raise KeyboardInterrupt

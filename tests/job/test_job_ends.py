@@ -20,6 +20,8 @@ from test_job_disks import everything_back as all_disks_back
 
 pytest.importorskip("zmq")
 
+from metamori.store.read.store import Store
+
 __all__ = ["disks", "net"]                 # pytest finds them here
 
 HELD = r"""
@@ -414,6 +416,23 @@ def test_the_files_of_a_job_take_long_to_go_back(lab: Lab) -> None:
     checkpoint(lab, seen)
     said = finish(lab, ranks, seen, False)
     assert said.count(f"metamori: waiting for the store {lab.store}: who has it may be restoring the files\n") >= 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait(lab: Lab, number: int) -> None:
+    """For the store of a job, of which somebody restores the files; not one that is ignored."""
+    with Store.create_or_open(str(lab.store)) as store:
+        store.lock()
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        rank = Held(lab, PATIENCE_S="0.2")
+        signal.signal(signal.SIGHUP, before)
+        rank.wait("for long")
+        rank.process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            rank.process.wait(0.5)
+        rank.process.send_signal(number)
+        assert rank.process.wait(10) == 130
+    assert "Traceback" not in rank.end()
 
 
 def test_a_run_joins_while_a_checkpoint_takes_long(lab: Lab) -> None:

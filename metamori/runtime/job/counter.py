@@ -177,7 +177,7 @@ class Counter(threading.Thread):
         self._leaving: set[bytes] = set()  # names: their commands have ended, and they record what these did
         self._round = 0
         self._over = threading.Event()
-        self.has_failed = False            # another may have the lock by then
+        self.has_failed = self.is_taking = False       # another may have the lock by then
         self._looked = self._since = self._arranged = time.monotonic()
         self._server = Server()
         try:
@@ -285,11 +285,13 @@ class Counter(threading.Thread):
         mine = [who for who, message in self._asked if message.get("message", "") == text]
         self._asked = [each for each in self._asked if each[0] not in mine]
         began = time.monotonic()
+        self.is_taking = True
         try:
             index = self.take(text)
             answer = {"what": "taken", "index": index}
         except Exception as error:         # a mistake of ours must not leave the job without one that counts
             answer = {"what": "refused", "why": text_of(error)}
+        self.is_taking = False
         for who, message in self._joining:
             self._join(who, message)
         self._joining.clear()

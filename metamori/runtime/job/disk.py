@@ -18,7 +18,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -142,8 +142,8 @@ class Disk:
         return commit.exists(self.store.door, os.path.join(self._left, b"since"))
 
     @contextmanager
-    def locked(self, limit_s: float = LOCK_S) -> Iterator[None]:
-        """StoreBusy."""
+    def locked(self, let_go: Callable[[], None] | None = None) -> Iterator[None]:
+        """StoreBusy. let_go: where it is waited without end, what ends that."""
         began, said = time.monotonic(), False
         while True:
             try:
@@ -151,7 +151,9 @@ class Disk:
                 break
             except StoreBusy:
                 waited = time.monotonic() - began
-                if waited > limit_s:
+                if let_go:
+                    let_go()
+                elif waited > LOCK_S:
                     raise
                 if waited > SAY_S and not said:
                     said = True

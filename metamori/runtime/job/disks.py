@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 from collections.abc import Iterable, Iterator
@@ -115,7 +114,7 @@ def bring(of: Store, place: places.Place, run: int) -> list[str]:
     if disk is None:
         return []
     try:
-        with disk.locked(math.inf):        # another run of this machine is at it
+        with disk.locked(child_loop.let_go):        # another run of this machine is at it
             if disk.job_run == run and not disk.is_left:
                 return []                  # another run of this machine was first
             if disk.is_left and disk.job_run == run:

@@ -54,6 +54,11 @@ class Member(threading.Thread):
     def counts(self) -> bool:
         return self.counter is not None and not self.counter.has_failed
 
+    @property
+    def is_taking(self) -> bool:
+        """A checkpoint, as the one that counts: it answers when that is there."""
+        return self.counter is not None and self.counter.is_taking
+
     def checkpoint(self, message: str) -> int:
         """Of the whole job; its index. MetamoriError."""
         return ask(self.path, message)

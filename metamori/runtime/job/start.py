@@ -104,7 +104,7 @@ def begin(config: Config, command: list[str], verb: Verb, resumes: bool = False,
                 with suppress(StoreBusy):  # others have joined: one of them counts from now on
                     finish.finish(counter.store)
                 counter.store.close()
-            elif isinstance(error, Exception) and _is_over(store, number):
+            elif counter is None and isinstance(error, Exception) and _is_over(store, number):
                 continue                   # its other runs have ended, or its first could not begin
             raise
 
@@ -143,7 +143,7 @@ def _wait_for_answer(one: member.Member, store: Store, number: int) -> None:
     """MetamoriError."""
     patience = _Patience(store)
     while not one.joined.wait(0.2):
-        if _is_over(store, number) or patience.is_over(one.counts or store.is_busy()):
+        if _is_over(store, number) or patience.is_over(one.is_taking if one.counts else store.is_busy()):
             raise MetamoriError(f"no answer from the run that counts; {store.path}/job says where it is")
     if _is_over(store, number):
         raise MetamoriError(f"the job in {store.path} ended, and another began")
@@ -208,6 +208,7 @@ class _Patience:
         self._limit = self._began + JOIN_S
 
     def is_over(self, is_at_work: bool) -> bool:
+        child_loop.let_go()
         now = time.monotonic()
         if is_at_work:
             self._limit = now + JOIN_S

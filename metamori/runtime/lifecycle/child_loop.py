@@ -57,6 +57,16 @@ def hold_all() -> None:
     _before = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
 
 
+def let_go() -> None:
+    """Of who waits before the command is started, with the signals held: one that would have ended it does. Then
+    KeyboardInterrupt."""
+    if _before is None:
+        return
+    for each in (signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}) - _before:
+        if signal.getsignal(each) is not signal.SIG_IGN:       # of those that are held they are pending, too
+            raise KeyboardInterrupt
+
+
 def blocked_before() -> set[int]:
     """The signals that whoever started us had blocked."""
     return _before or set()
