@@ -92,6 +92,7 @@ def complete(store: Store) -> None:
         for name in folder.names(store):
             if folder.is_alive(store, name):
                 raise StoreBusy(f"a job in {store.path} is alive: {os.fsdecode(name)}")
+        commit.remove_file(store.door, store.layout.job, durable=False)    # nobody is reached there any more
     if prune.recover(store):
         output.say("an interrupted prune was completed")
     if (theirs := restore.recover(store, looks=True)) is not None:

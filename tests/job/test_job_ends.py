@@ -87,6 +87,7 @@ def frozen(self, *args):
 Session._freeze = frozen
 before(Session, "_freeze", "freeze", lambda *args, **named: threading.current_thread().name == "metamori member")
 before(start, "_note_scope", "restored")   # the job begins
+before(start, "_number", "number")
 before(start, "_own_store", "own")
 before(create, "_is_to_be_made", "made")
 before(create, "_make", "empty")
@@ -416,6 +417,46 @@ def test_the_files_of_a_job_take_long_to_go_back(lab: Lab) -> None:
     checkpoint(lab, seen)
     said = finish(lab, ranks, seen, False)
     assert said.count(f"metamori: waiting for the store {lab.store}: who has it may be restoring the files\n") >= 2
+
+
+def test_another_job_begins_where_a_run_was_about_to_join(lab: Lab) -> None:
+    """Its own has ended: it is none of the other one's."""
+    first = Held(lab, SLURM_JOB_ID="1").ready()
+    late = Held(lab, "number", SLURM_JOB_ID="1")
+    late.wait("number")
+    first.end()
+    other = Held(lab, SLURM_JOB_ID="2").ready()
+    late.go("number")
+    assert late.process.wait(30) == 125
+    assert f"the store {lab.store} is in use by job 2" in late.end()
+    other.do("append", "common", "other")
+    assert other.end() == ""
+
+
+@pytest.mark.parametrize("who", ["last", "verb"])
+def test_the_end_of_a_job_takes_long(lab: Lab, who: str) -> None:
+    """The last of its runs records it, or a verb, and a run of the next job waits."""
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    first = Held(lab).ready()
+    first.do("append", "common", "first")
+    first.arm("close")
+    if who == "verb":
+        first.kill()
+        words = lab.argv("log")
+        verb = subprocess.Popen([words[0], "-c", HELD, *words[3:]], env=lab.env | {"HOLDS": str(first.holds)},
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    else:
+        exits(first)
+    first.wait("close")
+    late = Held(lab, PATIENCE_S="0.5")
+    late.wait("for long")
+    first.go("close")
+    assert who == "verb" or first.end() == ""
+    assert who == "last" or verb.wait() == 0
+    seen[1] = picture(lab.work)
+    late.ready().do("append", "common", "late")
+    assert checkpoint(lab, seen) == 2
+    finish(lab, [late], seen, False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -58,6 +58,7 @@ def finish(store: Store, durable: bool = True) -> list[str]:
     for name in names:
         if folder.is_alive(store, name):
             raise StoreBusy(f"a job in {store.path} is alive: {os.fsdecode(name)}")
+    commit.remove_file(store.door, store.layout.job, durable=False)    # nobody is reached there any more
     if not (names and commit.exists(store.door, os.path.join(store.layout.nodes, b"run"))):
         close(store)                       # killed before its first run began; or made anew by one that came too late
         return []

@@ -233,6 +233,8 @@ class Member(threading.Thread):
         store = Store.open(self.path)
         try:
             store.lock()
+            if (folder.read_counter(store) or {}).get("job", self.identity) != self.identity:
+                raise StoreBusy(f"another job is in {self.path}")
             counter = Counter(store, self.identity, finish.job_run(store), self.session.durable, self.say,
                               self._clock.base)
             counter.start()

@@ -96,6 +96,8 @@ def begin(config: Config, command: list[str], verb: Verb, resumes: bool = False,
         if _is_first(store, one.identity):
             counter = _begin(store, config, one.identity, resumes, stdio, None if elsewhere else verb)
         number = _number(store)
+        if counter is None and (folder.read_counter(store) or {}).get("job") != one.identity:
+            continue                       # that job has ended meanwhile, and this number may be another's
         try:
             return _joined(store, number, config, command, verb, place, one, counter)
         except BaseException as error:
