@@ -76,7 +76,7 @@ def test_killed_before_the_memory_is_recorded(built, reference, tmp_path):
     stood_still(tmp_path, program, 3)
     max((tmp_path / "Meta").rglob("ckpt*.json"), key=lambda path: int(path.stem[4:])).unlink()
     noted = tmp_path / ".metamori" / "levels"
-    lines = noted.read_text().splitlines(True)
+    lines = [line for line in noted.read_text().splitlines(True) if line != "\n"]
     assert [int(line.split()[0]) for line in lines] == [0, *(
         entry["index"] for entry in log(tmp_path) if entry["message"] == "level 3")]
     noted.write_text("".join(lines[:-1]))

@@ -17,6 +17,7 @@ from typing import Any
 
 from metamori.errors import MetamoriError
 from metamori.runtime.job import folder
+from metamori.store.format.layout import Layout
 from metamori.store.restore import memory_records
 
 
@@ -80,7 +81,7 @@ class Files:
 
     def checkpoint(self, message: str) -> int:
         """By the leader: the store's new index."""
-        if self.is_of_job:                 # where only a new start brings files back
+        if self.is_of_job and not os.path.exists(Layout(self.store).levels):   # only a new start brings files back
             memory_records.begin(self.opened())
         return self._call("metamori_checkpoint_message", message.encode())
 

@@ -3,7 +3,8 @@
 The files come first. A kill before the memory of all ranks is protected and recorded leaves an index of files alone; it
 is none to continue from, for the program goes back to memory that is there, and needs the files of that instant.
 
-<store>/levels has a line for the newest index of before all these, then one for each whose memory was recorded.
+<store>/levels has a line for the newest index of before all these, then one for each whose memory was recorded; empty
+ones between.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def note(path: str, index: int) -> None:
     except FileNotFoundError:
         return
     try:
-        REAL.pwrite(fd, _line(index), REAL.fstat(fd).st_size)
+        REAL.pwrite(fd, b"\n" + _line(index), REAL.fstat(fd).st_size)     # the last one may be torn
         REAL.fsync(fd)
     finally:
         REAL.close(fd)
