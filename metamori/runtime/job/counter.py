@@ -178,6 +178,7 @@ class Counter(threading.Thread):
         self._round = 0
         self._over = threading.Event()
         self.has_failed = self.is_taking = False       # another may have the lock by then
+        self.why = ""                      # it has, or this run's before it
         self._looked = self._since = self._arranged = time.monotonic()
         self._server = Server()
         try:
@@ -205,7 +206,9 @@ class Counter(threading.Thread):
                 if self._asked:
                     self._serve()
         except Exception as error:         # a mistake of ours: who takes the lock next begins anew
-            self.say(f"the job's checkpoints are taken by another run from now on: {text_of(error)}")
+            if (why := text_of(error)) != self.why:
+                self.say(f"the run that counts begins anew, or another does: {why}")
+            self.why = why
             self.store.close()
             self.has_failed = True
         finally:                           # who has asked since asks the next one that counts

@@ -12,7 +12,7 @@ from typing import Any
 
 from metamori.errors import Damaged, MetamoriError, NoStore
 from metamori.store.io import commit
-from metamori.store.io.os_io import Door
+from metamori.store.io.os_io import BOOT_ID, Door
 from metamori.store.read.store import Store
 
 Mapped = dict[int, set[bytes]]             # files of which these runs store what is in them
@@ -155,7 +155,7 @@ def is_alive(store: Store, name: bytes) -> bool:
 
 def boot() -> str:
     """Which machine this is, since its last start."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
+    with open(BOOT_ID) as file:
         return file.read().strip()
 
 

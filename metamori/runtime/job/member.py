@@ -237,6 +237,7 @@ class Member(threading.Thread):
                 raise StoreBusy(f"another job is in {self.path}")
             counter = Counter(store, self.identity, finish.job_run(store), self.session.durable, self.say,
                               self._clock.base)
+            counter.why = self.counter.why if self.counter else ""
             counter.start()
         except BaseException as error:
             store.close()                  # else nobody could count while this run lives
