@@ -65,7 +65,7 @@ def test_its_checkpoints_come_back(lab: Lab, beginning: str, end: str) -> None:
     lab.verb("verify")
 
 
-@pytest.mark.parametrize("end", ["kill", "kill all"])
+@pytest.mark.parametrize("end", [pytest.param("kill", marks=pytest.mark.slow), "kill all"])
 @pytest.mark.parametrize("between", ["restore", "run", "changed"])
 @pytest.mark.parametrize("beginning", BEGINNINGS)
 def test_from_an_index_that_says_the_same_of_it(lab: Lab, beginning: str, between: str, end: str) -> None:

@@ -234,7 +234,7 @@ class Member(threading.Thread):
         try:
             store.lock()
             if (folder.read_counter(store) or {}).get("job", self.identity) != self.identity:
-                raise StoreBusy(f"another job is in {self.path}")
+                raise StoreBusy(f"the store {self.path} is in use by another job")
             counter = Counter(store, self.identity, finish.job_run(store), self.session.durable, self.say,
                               self._clock.base)
             counter.why = self.counter.why if self.counter else ""
