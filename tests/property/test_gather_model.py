@@ -96,14 +96,20 @@ def test_copied_as_one_by_one(source: tuple[int, dict[int, int]], target: tuple[
 @given(files(), files(), ranges())
 def test_saved_as_one_by_one(home: tuple[int, dict[int, int]], there: tuple[int, dict[int, int]],
                              wanted: list[tuple[int, int]]) -> None:
+    """Of a file that has all of it; else it was cut off meanwhile."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         store = buffers(folder)
         before = make(folder / "buffer" / "1", there)
         model = make(folder / "home", home)
-        model.extend(bytes(50 * BLOCK))        # past its end a file has nothing: zeros
-        fd = os.open(folder / "home", os.O_RDONLY)
+        fd = os.open(folder / "home", os.O_RDWR)
         try:
+            if wanted and max(end for _, end in wanted) > len(model):
+                with pytest.raises(Damaged, match="a file became shorter"):
+                    store.save(1, fd, wanted)
+                before = (folder / "buffer" / "1").read_bytes()
+                model.extend(bytes(50 * BLOCK))
+                os.ftruncate(fd, len(model))
             places = store.save(1, fd, wanted)
         finally:
             os.close(fd)

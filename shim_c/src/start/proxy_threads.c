@@ -29,15 +29,15 @@
 static int shown = -1;                 /* the epoll set */
 static uint32_t threads, waiting, staying, stayers;    /* staying: stayers that wait */
 static uint32_t begun;                                 /* futex: those of the threads that have a present folder of their own */
-static uint32_t has_thread[MM_PROXY_PLACES];           /* that waits at this listener alone */
-static uint8_t hands_over[MM_PROXY_PLACES];            /* it may: such a wait ends with the listener's programs */
-static struct mm_waiting from[MM_PROXY_THREADS];
+static LARGE uint32_t has_thread[MM_PROXY_PLACES];     /* that waits at this listener alone */
+static LARGE uint8_t hands_over[MM_PROXY_PLACES];      /* it may: such a wait ends with the listener's programs */
+static LARGE struct mm_waiting from[MM_PROXY_THREADS];
 static struct mm_shown *first[MM_PROXY_THREADS];       /* what a thread begins with */
 
 /* -- calls, and who has them -------------------------------------------------------------------------- */
 
 enum { FREE, HELD, LEFT };             /* LEFT: to whichever thread comes */
-static uint8_t whose[MM_PROXY_CALLS];
+static LARGE uint8_t whose[MM_PROXY_CALLS];
 static uint32_t left, gone_on, next_left;              /* how many are; how many were, and got a thread */
 
 static int hold_call(uint32_t i, uint8_t as)
