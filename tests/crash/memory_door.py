@@ -18,6 +18,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+
+from metamori._area import ffi
 
 SECTOR = 512
 
@@ -381,6 +384,13 @@ class MemoryDoor:
         if data:
             self.pwrite(target, data, target_at)
         return len(data)
+
+    def read_short(self, path: bytes, length: int, mtime_ns: int, to: Any, room: int) -> int | None:
+        node = self._find(path)
+        if (len(node.data), node.mtime_ns) != (length, mtime_ns):
+            return None
+        ffi.memmove(to, bytes(node.data).ljust(room, b"\0"), room)
+        return zlib.crc32(bytes(node.data))
 
     def punch_hole(self, fd: int, start: int, end: int) -> bool:
         end = min(end, len(self.files[fd][0].data))
