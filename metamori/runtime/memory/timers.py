@@ -9,14 +9,7 @@ from metamori.runtime.memory import proc_inspect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    class Open(Protocol):
-        """A descriptor of a process."""
-
-        pid: int
-        fd: int
-        info: bytes
+    from metamori.runtime.memory.watches import Open
 
 _WALL_CLOCKS = (0, 8)                      # CLOCK_REALTIME, CLOCK_REALTIME_ALARM
 _ABSOLUTE = 1                              # TFD_TIMER_ABSTIME; with it: TFD_TIMER_CANCEL_ON_SET
