@@ -47,14 +47,19 @@ os.chmod("kept", 0o600); os.rename("folder1", "folder"); os.symlink("kept", "lin
         every_index(lab, states)
 
 
+def stops_of_nobody(lab: Lab, point: str) -> Stops:
+    stops = Stops(lab.folder / "stops")
+    stops.arm(point)
+    lab.env |= stops.env
+    for path in (stops.folder, stops.folder / point):
+        os.chown(path, NOBODY, NOBODY)
+    return stops
+
+
 def test_what_is_opened_up_and_gets_another_mode_meanwhile(lab: Lab) -> None:
     """By somebody who is not in the run: he found it as it had been before."""
     act(lab, sys.executable, "-c", BEGIN + 'os.mkdir("shut"); put("shut/f", "text"); os.chmod("shut", 0)', native=True)
-    stops = Stops(lab.folder / "stops")
-    stops.arm("mode.opened")
-    lab.env |= stops.env
-    for path in (stops.folder, stops.folder / "mode.opened"):
-        os.chown(path, NOBODY, NOBODY)
+    stops = stops_of_nobody(lab, "mode.opened")
     words = [*AS_NOBODY, *lab.argv("run"), "--", sys.executable, "-c", BEGIN + 'os.rename("shut", "other")']
     with subprocess.Popen(words, cwd=lab.work, env=lab.env | {"HOME": "/tmp"}) as run:
         stops.wait("mode.opened")
@@ -69,11 +74,7 @@ def test_who_reads_attributes_opens_up_as_others_do(lab: Lab) -> None:
     """Of two that add different bits, the first to end does not know his own, and the other one puts them back."""
     shut = 'os.mkdir("shut"); os.setxattr("shut", "user.note", b"text"); os.chmod("shut", 0)'
     act(lab, sys.executable, "-c", BEGIN + shut, native=True)
-    stops = Stops(lab.folder / "stops")
-    stops.arm("mode.opened")
-    lab.env |= stops.env
-    for path in (stops.folder, stops.folder / "mode.opened"):
-        os.chown(path, NOBODY, NOBODY)
+    stops = stops_of_nobody(lab, "mode.opened")
     words = [*AS_NOBODY, *lab.argv("run"), "--", sys.executable, "-c", BEGIN + 'os.chmod("shut", 0o750)']
     with subprocess.Popen(words, cwd=lab.work, env=lab.env | {"HOME": "/tmp"}) as run:
         stops.wait("mode.opened")
