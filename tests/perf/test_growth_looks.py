@@ -278,3 +278,36 @@ def test_the_instant_after_an_overwrite_in_place_reads_no_whole_table(
         run.stdin.close()
     assert sum(end - start for each in cuts[0].in_place.values() for start, end in each) >= 8 << 20
     assert len(rows) < 100
+
+
+REMOVES = "import os, sys\n[os.remove(name) for name in os.listdir()]\nprint('gone', flush=True)\nsys.stdin.read()\n"
+
+
+def test_files_that_a_first_checkpoint_meets_are_walked_through_once(
+        lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of before the run, of which none has a number in the store yet."""
+    class WalkedList(list[Any]):
+        count = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            self.count += 1
+            return super().__iter__()
+
+    for number in range(200):
+        (lab.work / f"f{number}").write_text("here before")
+    with subprocess.Popen([*lab.argv("run"), "--", sys.executable, "-c", REMOVES], cwd=lab.work, env=lab.env,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout and run.stdin and run.stdout.readline() == b"gone\n"
+        walked, instant = WalkedList(), Session._instant
+
+        def cut(*words: Any) -> Any:
+            done = instant(*words).complete()
+            walked.extend(done.pifs)
+            done.pifs = walked
+            return done
+
+        with monkeypatch.context() as here:
+            here.setattr(Session, "_instant", cut)
+            take(str(lab.store), "")
+        run.stdin.close()
+    assert len(walked) >= 200 and walked.count < 10

@@ -42,7 +42,8 @@ def suite(lab: Lab) -> Path:
 
 
 def words(*more: str) -> list[str]:
-    return [sys.executable, "-B", "-m", "pytest", "-p", "no:cacheprovider", "-q", *more, "test_suite.py"]
+    return [sys.executable, "-B", "-m", "pytest", "-p", "no:cacheprovider", "--basetemp", "../inner",
+            "-q", *more, "test_suite.py"]
 
 
 def plugin(lab: Lab) -> list[str]:

@@ -70,7 +70,7 @@ class Fold:
         self.offsets: list[OffsetEntry] = []
         self.bytes_added = cut.captured_bytes
         self.changed_beside: set[int] = set()   # slots of files that were not as known when the run came to them
-        self._in_cut: dict[int, Identity] = {}
+        self._in_cut: dict[int, Identity] | None = None   # what the cut's slots are known as, once somebody asks
         self._folder_of: dict[int, bytes] | None = None   # the parent's, by number
         self._seen_at_head: set[int] | None = None   # files that head has noted
         self._at_head: dict[Identity, tuple[int, int]] = {}
@@ -197,7 +197,7 @@ class Fold:
 
     def _is_elsewhere(self, inode: int, identity: Identity) -> bool:
         """Whether the run knows another file as this one."""
-        if not self._in_cut:
+        if self._in_cut is None:
             self._in_cut = {pif.object: (pif.dev, pif.ino) for pif in self.cut.pifs if pif.object}
         if inode in self._folders():
             return self._is_another_folder(self._folders()[inode], identity)
