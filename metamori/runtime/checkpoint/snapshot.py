@@ -213,7 +213,7 @@ class _Places:
 
     def __init__(self, cut: Cut, store: Store, parent: State) -> None:
         self._cut, self._store, self._parent = cut, store, parent
-        self._by_identity: dict[tuple[int, int], bytes] = {}
+        self._by_identity: dict[tuple[int, int], bytes] | None = None   # where the cut found files, once somebody asks
         self._known: dict[tuple[int, int], list[int]] = {}   # the parent's files, once somebody asks
 
     def of(self, pif: mm_pif, first: bytes) -> Iterator[bytes]:
@@ -221,7 +221,8 @@ class _Places:
         yield first
         for inode in (pif.object,) if pif.object else self._objects(pif):
             yield from self._parent.paths(inode)
-        if not self._by_identity:
+        if self._by_identity is None:
+            self._by_identity = {}
             for path, found in self._cut.complete().found.items():
                 if found.st:
                     self._by_identity.setdefault((found.st.st_dev, found.st.st_ino), path)
