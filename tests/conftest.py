@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -39,6 +40,21 @@ Compile = Callable[..., Path]
 # No test depends on the clock: a busy machine takes 300 ms for what takes one otherwise.
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
+
+
+@pytest.hookimpl(tryfirst=True)              # before pytest takes the slow ones out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`in_turn("case")`: each case is daily in one of its variants, the next in the next; the others are slow."""
+    plays: defaultdict[str, defaultdict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
+    for item in items:
+        if isinstance(item, pytest.Function) and (mark := item.get_closest_marker("in_turn")):
+            case = item.callspec.params[mark.args[0]]
+            plays[item.nodeid.partition("[")[0]][repr(case)].append(item)
+    for cases in plays.values():
+        for turn, variants in enumerate(cases.values()):
+            for place, item in enumerate(variants):
+                if place != turn % len(variants):
+                    item.add_marker("slow")
 
 
 @pytest.fixture(autouse=True)

@@ -65,6 +65,7 @@ os.truncate("../out/used", 39000)
 """
 
 
+@pytest.mark.in_turn("how")
 @pytest.mark.parametrize("then", ["", "os.truncate('../out/used', 20000)"], ids=["", "and again"])
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])
 @pytest.mark.parametrize("how", WRITTEN)

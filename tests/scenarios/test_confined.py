@@ -14,6 +14,7 @@ SAID = {"strict": "forbids itself", "kills": "forbids itself", "refuses": "forbi
         "landlock": "forbids itself", "executes": "forbids itself", "deep_folders": "longer than 4095 bytes"}
 
 
+@pytest.mark.in_turn("case")
 @pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
 @pytest.mark.parametrize("case", SAID)
 def test_same_as_natively(lab: Lab, native_lab: Lab, compiled: Compile, case: str, options: list[str]) -> None:

@@ -159,6 +159,7 @@ def test_beside_a_run_that_then_writes_to_it(lab: Lab) -> None:
     lab.assert_state(at_two, "index 2")
 
 
+@pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way, options", [
     *((way, ()) for way in WAYS),
     *((way, options) for way in (in_place, removed) for options in (("--isolate",), ("--mode", "single"))),
@@ -216,6 +217,7 @@ def test_a_run_that_then_writes_to_it(lab: Lab, way: Callable[[Path], None], opt
     lab.assert_state(at_end, "the end of the run is exact")
 
 
+@pytest.mark.in_turn("way")
 @pytest.mark.parametrize("recorded", [False, True], ids=["now", "by a run"])
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_lost_is_said(lab: Lab, way: Callable[[Path], None], recorded: bool) -> None:

@@ -52,6 +52,7 @@ def begun(lab: Lab, beginning: str) -> tuple[Path, bytes, int]:
     return file, data, index
 
 
+@pytest.mark.in_turn("beginning")
 @pytest.mark.parametrize("end", ["kill", "kill all"])
 @pytest.mark.parametrize("beginning", BEGINNINGS)
 def test_its_checkpoints_come_back(lab: Lab, beginning: str, end: str) -> None:
@@ -65,7 +66,8 @@ def test_its_checkpoints_come_back(lab: Lab, beginning: str, end: str) -> None:
     lab.verb("verify")
 
 
-@pytest.mark.parametrize("end", [pytest.param("kill", marks=pytest.mark.slow), "kill all"])
+@pytest.mark.in_turn("beginning")
+@pytest.mark.parametrize("end", ["kill", "kill all"])
 @pytest.mark.parametrize("between", ["restore", "run", "changed"])
 @pytest.mark.parametrize("beginning", BEGINNINGS)
 def test_from_an_index_that_says_the_same_of_it(lab: Lab, beginning: str, between: str, end: str) -> None:

@@ -28,6 +28,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.in_turn("case")
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("case", CASES)
 def test_same_as_natively(lab: Lab, compiled: Compile, case: str, options: list[str]) -> None:
@@ -228,6 +229,7 @@ GOES = {
 }
 
 
+@pytest.mark.in_turn("how")
 @pytest.mark.parametrize("checked", [False, True], ids=["", "checkpoint before the kill"])
 @pytest.mark.parametrize("how", GOES)
 def test_what_came_home_early_goes_back_after_a_kill_wherever_the_file_is(lab: Lab, how: str, checked: bool) -> None:

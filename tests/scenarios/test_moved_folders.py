@@ -85,6 +85,7 @@ ISOLATED = ["exchanged", "in a later interval", "open over both", "three times r
 ALL: list[tuple[str, list[str]]] = [(case, []) for case in CASES] + [(case, ["--isolate"]) for case in ISOLATED]
 
 
+@pytest.mark.in_turn("case")
 @pytest.mark.parametrize(("case", "options"), ALL, ids=lambda it: it if isinstance(it, str) else "".join(it))
 def test_every_index_comes_back(lab: Lab, case: str, options: list[str]) -> None:
     prepare(lab)

@@ -28,6 +28,7 @@ def test_natively_some_order_explains_every_pair(tmp_path: Path, compiled: Compi
     assert judged.stdout == b"360 pairs, 0 wrong\n", judged
 
 
+@pytest.mark.in_turn("mode")
 @pytest.mark.parametrize("which", SETS)
 @pytest.mark.parametrize("mode, sides, place", SHORT)
 def test_in_pairs(lab: Lab, compiled: Compile, which: str, mode: str, sides: str, place: str) -> None:

@@ -23,6 +23,7 @@ def prepare(lab: Lab) -> None:
             (lab.work / folder / name).write_bytes(f"{folder}/{name} ".encode() * 600)
 
 
+@pytest.mark.in_turn("case")
 @pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_same_as_natively(

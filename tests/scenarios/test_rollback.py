@@ -103,6 +103,7 @@ def test_scenario_itself_natively(native_lab: Lab, scenario: Scenario) -> None:
     assert not difference(native_lab.state(), at_end)
 
 
+@pytest.mark.in_turn("scenario")
 @pytest.mark.parametrize(("scenario", "ask", "kill", "options"), variants())
 def test_killed_restored_run_on(
     lab: Lab, native_lab: Lab, scenario: Scenario, ask: str, kill: str, options: list[str]

@@ -160,6 +160,7 @@ def trees(lab: Lab, before: str) -> dict[int, str]:
     return found | {0: before}
 
 
+@pytest.mark.in_turn("case")
 @pytest.mark.parametrize(("case", "mode"), ALL)
 def test_every_index_comes_back(lab: Lab, native_lab: Lab, case: str, mode: str) -> None:
     for each in (lab, native_lab):
@@ -264,6 +265,7 @@ FURTHER = {
 }
 
 
+@pytest.mark.in_turn("case")
 @pytest.mark.parametrize("case", FURTHER)
 @pytest.mark.parametrize("mode", ["default", "isolated"])
 @pytest.mark.parametrize("known", [False, True], ids=["untouched", "known"])
@@ -308,6 +310,7 @@ BRANCHES = {
 }
 
 
+@pytest.mark.in_turn("case")
 @pytest.mark.parametrize("case", BRANCHES)
 @pytest.mark.parametrize("mode", ["default", "isolated"])
 def test_back_to_another_branch(lab: Lab, mode: str, case: str) -> None:

@@ -113,6 +113,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.in_turn("before")
 @pytest.mark.parametrize("before", ["removed", "renamed", "mapped"])
 @pytest.mark.parametrize("size", [100, LONG])
 @pytest.mark.parametrize("place", ["lab", "elsewhere"])

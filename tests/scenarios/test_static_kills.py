@@ -68,6 +68,7 @@ def ends_as_natively(lab: Lab, native_lab: Lab, run: subprocess.Popen[bytes]) ->
     lab.verb("verify")
 
 
+@pytest.mark.in_turn("point")
 @pytest.mark.parametrize("both", [False, True], ids=["proxy", "and-standby"])
 @pytest.mark.parametrize("point", POINTS)
 def test_proxies_killed_at_every_call(lab: Lab, native_lab: Lab, point: str, both: bool) -> None:

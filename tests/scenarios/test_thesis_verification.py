@@ -115,6 +115,7 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.in_turn("pattern")
 @pytest.mark.parametrize(
     ("pattern", "options"), VARIANTS, ids=lambda v: getattr(v, "name", None) or " ".join(v) or "default"
 )
