@@ -111,6 +111,19 @@ def test_a_comparison_looks_at_the_ranges_that_may_differ(tmp_path: Path, monkey
     assert 0 < len(pieces) < 10
 
 
+REPLACES = "import os\nfor name in os.listdir():\n open('new', 'w').write('new')\n os.rename('new', name)\n"
+
+
+def test_a_comparison_with_replaced_files_lists_no_folder_for_each(lab: Lab) -> None:
+    for number in range(100):
+        (lab.work / f"f{number}").write_text("old")
+    lab.run([sys.executable, "-c", REPLACES]).check_returncode()
+    door = Counting()
+    with Store.open(str(lab.store), door=door) as store:
+        assert len([*compare(store, 0, 1)]) == 100
+    assert door.count["listdir"] < 110     # each asks whether an undo record has come
+
+
 def test_names_go_back_by_a_look_at_what_differs(tmp_path: Path) -> None:
     """When a run in isolation was killed."""
     def asked(files: int) -> int:

@@ -15,6 +15,7 @@ import stat
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 
 from metamori.errors import ChangedOutside, Damaged, MetamoriError, StoreBusy
@@ -221,9 +222,10 @@ def _find_home(store: Store, inode: int) -> bytes:
         if place is None:
             raise _modified(store, paths)
         return place
-    kept = [store.layout.kept(each.name) for each in store.head.kept if each.inode == inode]
-    for each in store.head.kept:
-        if each.inode == inode and not live:
+    homes = store.kept_homes().get(inode, ())
+    kept = [store.layout.kept(each.name) for each in homes]
+    for each in homes:
+        if not live:
             if not is_as_noted(store.door, store.layout, each):
                 Holders(store)             # what the store has copied of it counts by now
             require_kept(store.door, store.layout, each)
@@ -233,7 +235,7 @@ def _find_home(store: Store, inode: int) -> bytes:
     if live and store.changed_beside is not None and store.changed_beside({inode}):
         raise _modified(store, paths or here.paths(inode))
     changed_ns = max((noted[path].ctime_ns for path in paths), default=0)
-    for path in (*kept, *here.paths(inode), *newest.paths(inode), *_all_kept(store)):
+    for path in chain(kept, here.paths(inode), newest.paths(inode), _all_kept(store)):   # all kept ones: seldom
         found = lstat_or_none(store.door, path)
         if found is not None and stat.S_ISREG(found.st_mode) and (path in kept or (
                 (found.st_dev, found.st_ino) in known

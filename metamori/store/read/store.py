@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from metamori.errors import Damaged, MetamoriError
@@ -44,6 +45,7 @@ class Store(Catalog):
         self._checked: Recent[int, tuple[int, Checked]] = Recent(STATES)   # and as of which undo record
         self._objects: tuple[Head, dict[tuple[int, int], tuple[int, int]]] | None = None
         self._noted: tuple[Head, dict[bytes, Identity]] | None = None
+        self._kept_homes: tuple[Head, dict[int, list[KeptHome]]] | None = None
         self.changed_beside: Callable[[Collection[int] | None], set[int]] | None = None   # as UndoLog.unwritten
 
     # -- opening ---------------------------------------------------------------------------------
@@ -99,13 +101,21 @@ class Store(Catalog):
     def forget(self) -> None:
         super().forget()
         self._checked.clear()
-        self._objects = self._noted = None
+        self._objects = self._noted = self._kept_homes = None
 
     def noted(self) -> dict[bytes, Identity]:
         """What head has noted, by path."""
         if self._noted is None or self._noted[0] is not self.head:
             self._noted = self.head, {each.path: each for each in self.head.identities}
         return self._noted[1]
+
+    def kept_homes(self) -> dict[int, list[KeptHome]]:
+        """What head has noted of files in kept/, by file."""
+        if self._kept_homes is None or self._kept_homes[0] is not self.head:
+            homes = self._kept_homes = self.head, defaultdict[int, list[KeptHome]](list)
+            for each in self.head.kept:
+                homes[1][each.inode].append(each)
+        return self._kept_homes[1]
 
     def checked(self, index: int) -> Checked:
         """What the buffer bytes that an index may resolve to have to be."""
