@@ -44,16 +44,20 @@ hypothesis.settings.load_profile("any machine")
 
 @pytest.hookimpl(tryfirst=True)              # before pytest takes the slow ones out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`in_turn("case")`: each case is daily in one of its variants, the next in the next; the others are slow."""
+    """`in_turn("case")`: each case is daily in one of its variants, the next in the next; the others are slow.
+    `in_turn("case", 2)`: so is every other case."""
     plays: defaultdict[str, defaultdict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
+    steps: dict[str, int] = {}
     for item in items:
         if isinstance(item, pytest.Function) and (mark := item.get_closest_marker("in_turn")):
-            case = item.callspec.params[mark.args[0]]
-            plays[item.nodeid.partition("[")[0]][repr(case)].append(item)
-    for cases in plays.values():
-        for turn, variants in enumerate(cases.values()):
+            test = item.nodeid.partition("[")[0]
+            plays[test][repr(item.callspec.params[mark.args[0]])].append(item)
+            steps[test] = mark.args[1] if mark.args[1:] else 1
+    for test, cases in plays.items():
+        for nth, variants in enumerate(cases.values()):
+            turn, left_out = divmod(nth, steps[test])
             for place, item in enumerate(variants):
-                if place != turn % len(variants):
+                if left_out or place != turn % len(variants):
                     item.add_marker("slow")
 
 

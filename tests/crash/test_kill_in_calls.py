@@ -186,6 +186,7 @@ def stepped(lab: Lab, program: Path, call: str, first: int, stride: int, last: i
     return lines[-1]
 
 
+@pytest.mark.in_turn("call", 2)
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 def test_killed_at_some_instructions(lab: Lab, compiled: Compile, call: str, options: list[str]) -> None:

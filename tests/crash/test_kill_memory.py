@@ -96,6 +96,7 @@ def killed_at(trial: Trial, what: str, nth: int, how: str) -> None:
 WAYS = pytest.mark.parametrize("how", ["k", "p", "x", "y"], ids=["all", "one", "all-after", "one-after"])
 
 
+@pytest.mark.in_turn("how")
 @WAYS
 @pytest.mark.parametrize("what", ["run", "restart"])
 def test_killed_at_some_calls(trial: Trial, what: str, how: str) -> None:

@@ -215,6 +215,7 @@ def last_cut(trial: Trial, way: Way) -> int:
     return len(trial.run().calls)
 
 
+@pytest.mark.in_turn("name", 2)
 @pytest.mark.parametrize("name", WAYS)
 def test_power_cut_at_some_calls(trial_of: TrialOf, times: Times, name: str) -> None:
     trial = trial_of(WAYS[name])
@@ -223,7 +224,7 @@ def test_power_cut_at_some_calls(trial_of: TrialOf, times: Times, name: str) -> 
         cut_at(trial, WAYS[name], times, nth, nth)
 
 
-@pytest.mark.parametrize("part", [.85, .95])
+@pytest.mark.parametrize("part", [.85, pytest.param(.95, marks=pytest.mark.slow)])
 def test_power_cut_in_single_mode_after_a_commit_began(trial_of: TrialOf, times: Times, part: float) -> None:
     """The index that was about to be the last is the last: the one before it is of the past."""
     trial = trial_of(WAYS["single"])

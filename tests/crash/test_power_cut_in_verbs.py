@@ -51,6 +51,7 @@ def fresh(lab: Path, strict: bool, kind: type[MemoryDoor] = MemoryDoor) -> Memor
     return door
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize(("strict", "lose"), WAYS, ids=lambda value: str(value))
 @pytest.mark.parametrize(("kind", "seed"), [*((MemoryDoor, seed) for seed in range(3)), (FarDoor, 11)],
                          ids=lambda value: getattr(value, "__name__", str(value)))

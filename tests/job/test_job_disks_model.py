@@ -122,7 +122,7 @@ def test_a_folder_that_another_run_removed(model: Model) -> None:
         model.assert_all(tree, f"restore {index} and runs")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_every_index_on_each_disk(model: Model, seed: int) -> None:
     check(model, seed, kills=seed % 2 == 1)
 

@@ -48,6 +48,7 @@ def left(lab: Lab, want: dict[str, bytes], index: int) -> None:
     assert {path.name: path.read_bytes() for path in lab.work.iterdir() if path.is_file()} == want, f"at {index}"
 
 
+@pytest.mark.in_turn("leaves")
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "of an earlier index"])
 @pytest.mark.parametrize("leaves", HOW)

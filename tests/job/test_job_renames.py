@@ -120,6 +120,7 @@ def all_are_killed(play: Play) -> None:
     play.kill(0, 1, 2)
 
 
+@pytest.mark.in_turn("what", 2)
 @pytest.mark.parametrize("what", [
     checkpoint_before, checkpoint_between, checkpoint_after, closed, who_renames_ends_first, who_writes_ends_first,
     who_renames_is_killed, both_are_killed, all_are_killed])

@@ -125,8 +125,10 @@ def play(lab: Lab, step: str, fate: str, seed: int) -> None:
     lab.verb("verify")
 
 
-@pytest.mark.parametrize(("step", "fate"), [("say go", "kill"), ("miss go", "end other"), ("write late", "end"),
-                                            ("fold", "kill other"), ("undo", "begin")])
+@pytest.mark.parametrize(("step", "fate"), [
+    ("say go", "kill"), ("fold", "kill other"), ("undo", "begin"),
+    pytest.param("miss go", "end other", marks=pytest.mark.slow),
+    pytest.param("write late", "end", marks=pytest.mark.slow)])
 def test_the_one_that_counts_is_killed_in_a_checkpoint(lab: Lab, step: str, fate: str) -> None:
     play(lab, step, fate, 1)
 

@@ -37,6 +37,7 @@ def changes(rank: Any, text: str, is_last: bool) -> None:
     rank.do("unlink", "gone" if is_last else "comes")
 
 
+@pytest.mark.in_turn("skew", 2)
 @pytest.mark.parametrize("skew", SKEWS)
 def test_who_is_frozen_last_still_writes(lab: Lab, skew: tuple[int, ...]) -> None:
     """The others are frozen by then: what they look at is no instant before he is."""
@@ -65,6 +66,7 @@ def locked(lab: Lab, is_locked: bool) -> Iterator[None]:
         yield
 
 
+@pytest.mark.in_turn("skew")
 @pytest.mark.parametrize("skew", SKEWS)
 @pytest.mark.parametrize("is_locked", [False, True])
 @pytest.mark.parametrize("how", ["end", "kill"])

@@ -58,7 +58,8 @@ def story(folder: Path, program: Path, mpi: str, level: int, lost: list[int], at
 
 @pytest.mark.parametrize("level, lost, whole, mpi", [
     (1, [], True, "openmpi"), (2, [0, 2], True, "openmpi"), (3, [1, 2], True, "openmpi"),
-    (4, [0, 1, 2, 3], True, "openmpi"), (3, [0, 3], False, "openmpi"), (2, [1, 3], True, "mpich"),
+    (4, [0, 1, 2, 3], True, "openmpi"), pytest.param(3, [0, 3], False, "openmpi", marks=pytest.mark.slow),
+    pytest.param(2, [1, 3], True, "mpich", marks=pytest.mark.slow),
 ])
 def test_killed_and_resumed(level, lost, whole, mpi, built, reference, tmp_path):
     launch.need(mpi)
@@ -68,7 +69,9 @@ def test_killed_and_resumed(level, lost, whole, mpi, built, reference, tmp_path)
     assert found == reference
 
 
-@pytest.mark.parametrize("level, lost, version", [(1, [], 2), (2, [0, 2], 1), (3, [1, 2], 2), (4, [0, 1, 2, 3], 1)])
+@pytest.mark.parametrize("level, lost, version", [
+    (1, [], 2), pytest.param(2, [0, 2], 1, marks=pytest.mark.slow), (3, [1, 2], 2),
+    pytest.param(4, [0, 1, 2, 3], 1, marks=pytest.mark.slow)])
 def test_fti_ff_killed_and_resumed(level, lost, version, built, reference, tmp_path):
     launch.need("openmpi")
     program = launch.compiled("stencil", "openmpi", built)
@@ -102,7 +105,8 @@ def another(path: Path) -> None:
 
 
 @pytest.mark.parametrize("level, harm", [
-    (2, {"node0/*/l2/*/*Rank*": another, "node3/*/l2/*/*Pcof*": another}), (3, {"node2/*/l3/*/*Rank*": another}),
+    pytest.param(2, {"node0/*/l2/*/*Rank*": another, "node3/*/l2/*/*Pcof*": another}, marks=pytest.mark.slow),
+    pytest.param(3, {"node2/*/l3/*/*Rank*": another}, marks=pytest.mark.slow),
     (2, {"node0/*/l2/*/*Rank*": flip, "node2/*/l2/*/*Pcof*": flip, "node2/*/l2/*/*Rank*": Path.unlink}),
     (3, {"node0/*/l3/*/*Rank*": flip, "node1/*/l3/*/*RSed*": lambda path: path.write_bytes(path.read_bytes()[:-9]),
          "node2/*/l3/*/*": flip}),

@@ -26,6 +26,7 @@ def check(program: Path, seed: int, length: int, options: list[str]) -> None:
     assert not wrong, f"seed {seed}, {length} lines, {' '.join(options) or 'default'}\n{wrong}"
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
 @pytest.mark.parametrize("seed", KEPT)
 def test_same_as_natively(compiled: Compile, installed: None, seed: int, options: list[str]) -> None:

@@ -23,6 +23,7 @@ def fio(engine: str, direct: int, seed: int) -> list[str]:
             "--verify_fatal=1", f"--randseed={seed}", "--output=../fio.said"]
 
 
+@pytest.mark.in_turn("engine")
 @pytest.mark.parametrize("direct", [0, 1], ids=["cached", "direct"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engine(lab: Lab, installed: None, engine: str, direct: int) -> None:

@@ -59,6 +59,7 @@ def dump(lab: Lab) -> str:
     return subprocess.run(command, cwd=copy, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.in_turn("journal")
 @pytest.mark.parametrize("journal", ["delete", "wal", "truncate", "persist"])
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 def test_ten_checkpoints(lab: Lab, journal: str, options: list[str]) -> None:

@@ -84,6 +84,7 @@ def thread_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return instrumented("thread", tmp_path_factory.mktemp("thread") / "tree")
 
 
+@pytest.mark.in_turn("name")
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("setarch") is None, reason="ThreadSanitizer needs setarch -R (util-linux)")
 @pytest.mark.parametrize("options", ["--cache-size 4G", "--isolate --cache-size 4G", "--cache-size 0"])

@@ -139,6 +139,7 @@ def _content(value: tuple) -> tuple:
     return value[0], value[-1] if value[0] == "file" else None
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize("seed", range(30))
 def test_other_hands(tmp_path: Path, seed: int) -> None:
     folder = Folder(tmp_path, random.Random(seed))

@@ -60,6 +60,7 @@ def copy_of(source: Path, target: Path) -> None:
     os.system(f"cp -a '{target}' '{source}'")
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("what", [Killed, no_space], ids=["killed", "no space"])
 @pytest.mark.parametrize("seed", range(3))
 def test_stopped_at_every_operation(tmp_path: Path, seed: int, what: Callable[[], BaseException]) -> None:
