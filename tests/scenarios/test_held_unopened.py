@@ -113,3 +113,45 @@ def test_a_watched_file_that_nobody_has_open_at_a_checkpoint(lab: Lab, native_la
     for index, at in ((1, 0), (2, 7)):
         lab.restore(index)
         assert (lab.work / "held").read_bytes() == b"watched"[:at] + (b"old " * 5000)[at:]
+
+
+GONE = """
+handles = {}
+for name in (b"held", b"open", b"replaced"):
+    handles[name] = ctypes.create_string_buffer(struct.pack("Ii", 128, 0), 136)
+    assert libc.name_to_handle_at(-100, name, handles[name], ctypes.byref(ctypes.c_int()), 0) == 0
+folder, reader = os.open(".", os.O_RDONLY), os.open("open", os.O_RDONLY)
+
+def tried(name, flags):
+    fd = libc.open_by_handle_at(folder, handles[name], flags)
+    print(name, ctypes.get_errno() if fd < 0 else (os.fstat(fd).st_nlink, os.close(fd)))
+
+open("new", "w").close()
+os.rename("new", "replaced")
+for name in ("held", "open"):
+    os.unlink(name)
+for closed in (False, True):
+    for name in handles:
+        tried(name, os.O_RDONLY)
+        tried(name, os.O_PATH)
+    subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+    if not closed:
+        os.close(reader)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="handles are root's")
+def test_a_handle_of_what_is_gone(lab: Lab, native_lab: Lab) -> None:
+    """What the store keeps of it was found."""
+    said = []
+    for each, words in ((native_lab, ["true"]), (lab, lab.argv("checkpoint"))):
+        for name in ("held", "open", "replaced"):
+            (each.work / name).write_bytes(b"old " * 50000)
+        done = each.run([sys.executable, "-c", BEGIN + GONE, *words], native=each is native_lab)
+        assert (done.returncode, done.stderr) == (0, b"")
+        said.append(done.stdout)
+    assert said[1] == said[0]
+    assert said[0].count(b" 116") == 10
+    lab.restore(0)
+    assert (lab.work / "held").read_bytes() == b"old " * 50000
+    lab.verb("verify")

@@ -266,13 +266,17 @@ EXPORT int __openat_2(int dir, const char *path, int flags) { return open_any(di
 
 EXPORT int open_by_handle_at(int mount, struct file_handle *handle, int flags)
 {
-    if (!active() || (flags & O_PATH)) {
-        int fd = REAL(open_by_handle_at)(mount, handle, flags);
-        if (fd >= 0 && active())
-            mm_inodes_stay(fd, "", AT_EMPTY_PATH);
+    int only_path = flags & O_PATH, fd = REAL(open_by_handle_at)(mount, handle, active() && !only_path ? flags & ~O_TRUNC : flags);
+    if (fd < 0 || !active())
         return fd;
+    if (mm_only_kept(fd)) {
+        sys_close(fd);
+        return fail(-ESTALE);
     }
-    return noted(REAL(open_by_handle_at)(mount, handle, flags & ~O_TRUNC), flags, 0, 0, NULL);
+    if (!only_path)
+        return noted(fd, flags, 0, 0, NULL);
+    mm_inodes_stay(fd, "", AT_EMPTY_PATH);
+    return fd;
 }
 
 EXPORT int name_to_handle_at(int dir, const char *path, struct file_handle *handle, int *mount, int flags)

@@ -366,3 +366,19 @@ int mm_named(const char *path)
     mm_file_named(path, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino);
     return 0;
 }
+
+/* Has the file no name but the store's, and nobody in the run has it open?  Without the store it would be gone. */
+int mm_only_kept(int fd)
+{
+    struct stat st;
+    SCRATCH(path);
+    if (sys(SYS_fstat, fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1
+        || mm_path_of(fd, path, SCRATCH_BYTES) < 0 || !mm_below(path, mm_area->store))
+        return 0;
+    for (uint32_t i = 1; i < mm_area->head->fit_count; i++) {
+        const struct mm_fit *f = mm_fit_at(mm_area, i);
+        if (f->refs && f->dev == st.st_dev && f->ino == st.st_ino)
+            return 0;
+    }
+    return 1;
+}

@@ -84,6 +84,7 @@ long mm_may_go(const char *path, const struct statx *st);
 long mm_keep(const char *path, long looked, const struct statx *seen, const char *by, struct mm_doomed *doomed);
 void mm_keep_nameless(uint32_t slot, int fd);
 void mm_keep_left(uint32_t slot, const char *path);
+int mm_only_kept(int fd);
 void mm_spared(struct mm_doomed *doomed);
 void mm_gone(struct mm_doomed *doomed);
 int mm_named(const char *path);
