@@ -3,6 +3,7 @@
 #include "calls/calls.h"
 #include "memory/image_engine.h"
 
+#include <linux/btrfs.h>
 #include <linux/falloc.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
@@ -312,6 +313,16 @@ static void lend(int fd)
         mm_show(fd, slot);
 }
 
+/* A snapshot of btrfs shows what is in place. It is of the subvolume, with a device number of its own, whose descriptor comes first. */
+static int is_snapshot(unsigned long request) { return request == BTRFS_IOC_SNAP_CREATE || request == BTRFS_IOC_SNAP_CREATE_V2; }
+
+static void before_snapshot(const int64_t *of)
+{
+    struct stat st;
+    if (mm_usable(of, sizeof *of, 0) >= sizeof *of && sys(SYS_fstat, (int)*of, &st) == 0)
+        mm_all_home(st.st_dev);
+}
+
 /* XFS's calls, which the kernel has for every file: fallocate by other names. */
 struct space { int16_t type, whence; int64_t start, length; int32_t system; uint32_t pid; int32_t pad[4]; };
 #define SPACE(number) _IOW('X', number, struct space)
@@ -353,7 +364,8 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
         return space(fd, allocates(request), argument);
     if (LIKELY(request != FICLONE && request != FICLONERANGE && request != FIDEDUPERANGE && request != FS_IOC_FIEMAP
                && request != FIBMAP && request != FIONREAD && request != LOOP_SET_FD && request != LOOP_CHANGE_FD
-               && request != LOOP_CONFIGURE && request != FS_IOC_SETFLAGS && request != FS_IOC_FSSETXATTR) || !active())
+               && request != LOOP_CONFIGURE && request != FS_IOC_SETFLAGS && request != FS_IOC_FSSETXATTR
+               && !is_snapshot(request)) || !active())
         return REAL(ioctl)(fd, request, argument);
     enter();
     long r = 0, done = 0;
@@ -365,6 +377,8 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
         r = settle_whole(fd);
     else if (shuts(request, argument))
         r = pif_of(fd) ? mm_stay_home(pif_of(fd), fd, 0, MM_ENGINE) : 0;
+    else if (is_snapshot(request))
+        before_snapshot(argument);
     else if (request == LOOP_SET_FD || request == LOOP_CHANGE_FD)
         lend((int)(long)argument);
     else if (request == LOOP_CONFIGURE && mm_usable(argument, sizeof(struct loop_config), 0) >= sizeof(struct loop_config))
