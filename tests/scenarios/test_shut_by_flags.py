@@ -81,6 +81,27 @@ def test_a_file_that_the_program_shuts(both: tuple[Lab, Lab], options: list[str]
     lab.verb("verify")
 
 
+BY_PATH = """
+import ctypes, os, struct
+fd, libc = os.open("immutable", os.O_RDWR), ctypes.CDLL(None, use_errno=True)
+os.pwrite(fd, b"written over", 100)
+immutable = struct.pack("Q4I", 8, 0, 0, 0, 0)
+print(libc.syscall(469, -100, b"immutable", immutable, len(immutable), 0), ctypes.get_errno(), os.pread(fd, 12, 100))
+"""
+
+
+@MODES
+def test_a_file_that_is_shut_by_its_path(both: tuple[Lab, Lab], options: list[str]) -> None:
+    """By file_setattr(2), which came with Linux 6.17: as above."""
+    lab, native_lab = both
+    native = native_lab.run([sys.executable, "-c", BY_PATH], native=True)
+    done = lab.run([sys.executable, "-c", BY_PATH], *options)
+    if b"-1 38" in native.stdout:
+        pytest.skip("no file_setattr")
+    assert (done.returncode, done.stderr, done.stdout) == (0, b"", native.stdout)
+    assert (lab.work / "immutable").read_bytes() == (native_lab.work / "immutable").read_bytes()
+
+
 APPENDS = """
 import os, subprocess, sys
 fd = os.open("append", os.O_WRONLY | os.O_APPEND)

@@ -88,6 +88,7 @@ long mm_confining(long number, long a, long b, long c);
 long mm_user_by_number(long number, long a, long b, long c);
 
 /* wrap_attributes.c */
+void mm_before_flags(int dir, const char *path, int flags, const uint64_t *wanted);
 long mm_attributes_at(int flags, mode_t mode, long number, long a, long b, long c, long d, long e, long f);
 
 /* wrap_async_io.c */

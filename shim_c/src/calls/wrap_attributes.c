@@ -1,6 +1,8 @@
 /* wrap_attributes.c - attributes of a path or a descriptor: mode, owner, times, extended ones. */
 #include "calls/calls.h"
 
+#include <linux/fs.h>
+
 /* The name in the scope, into name, of a file that is reached by one outside of it: what is noted is the file's. */
 static int tracked_name(const struct stat *st, char *name)
 {
@@ -430,4 +432,17 @@ long mm_attributes_at(int flags, mode_t mode, long number, long a, long b, long 
     struct noted n;
     return begin_mode(&n, &t, (int)a, (const char *)b, flags, mode) ? -1
          : mm_end_noted(&n, end_locked(&t, (int)REAL(syscall)(number, a, b, c, d, e, f)));
+}
+
+/* file_setattr(2): of a path what FS_IOC_FSSETXATTR is of a descriptor. What shuts the file comes after its bytes (wrap_stat.c). */
+void mm_before_flags(int dir, const char *path, int flags, const uint64_t *wanted)
+{
+    if (!following() || mm_usable(wanted, sizeof *wanted, 0) < sizeof *wanted
+        || !(*wanted & (FS_XFLAG_IMMUTABLE | FS_XFLAG_APPEND)))
+        return;
+    enter();
+    uint32_t slot = slot_of(mm_theirs(dir), path ?: "", flags & (AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH));
+    if (slot)
+        mm_home_by_name(slot, mm_path_at(mm_area, mm_pif_at(mm_area, slot)->path), 0, MM_ENGINE);
+    leave();
 }

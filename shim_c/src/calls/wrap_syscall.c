@@ -29,6 +29,9 @@
 #define SYS_setxattrat 463
 #define SYS_removexattrat 466
 #endif
+#ifndef SYS_file_setattr
+#define SYS_file_setattr 469
+#endif
 
 static long forked(long number, uint64_t flags, long a, long b, long c, long d, long e)
 {
@@ -152,6 +155,7 @@ static long names(long number, long a, long b, long c, long d, long e, long f)
     case SYS_fchmodat2: return mm_attributes_at(I(d), (mode_t)c, number, a, b, c, d, e, f);
     case SYS_setxattrat:
     case SYS_removexattrat: return mm_attributes_at(I(c), 0, number, a, b, c, d, e, f);
+    case SYS_file_setattr: return mm_before_flags(I(a), S(b), I(e), P(c)), REAL(syscall)(number, a, b, c, d, e, f);
     ON(fchown, fchown(I(a), (uid_t)b, (gid_t)c));
     ON(fchownat, fchownat(I(a), S(b), (uid_t)c, (gid_t)d, I(e)));
     case SYS_utimensat:                /* without a name it is refused where that is wanted */
