@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,14 @@ def test_paths_that_do_not_meet_stay_where_they_were(lab: Lab) -> None:
     assert lab.verb("restore", 1, "--to", lab.folder / "copy", store=store).stderr == ""
     whole = str(lab.folder / "elsewhere" / "b").lstrip("/")
     assert (lab.folder / "copy" / "a").read_text() == "1\n" and (lab.folder / "copy" / whole).read_text() == "2\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="devices are root's")
+def test_devices_are_copied(lab: Lab) -> None:
+    """They were left out, and nothing was said."""
+    lab.run(["sh", "-c", "mknod null c 1 3; mkdir in; mknod -m 600 in/loop b 7 9; chown 5:6 in/loop"])
+    lab.verb("restore", 1, "--to", lab.folder / "copy")
+    null, loop = (next((lab.folder / "copy").rglob(name)).lstat() for name in ("null", "loop"))
+    assert stat.S_ISCHR(null.st_mode) and null.st_rdev == os.makedev(1, 3)
+    assert stat.S_ISBLK(loop.st_mode) and loop.st_rdev == os.makedev(7, 9)
+    assert (loop.st_mode & 0o777, loop.st_uid, loop.st_gid) == (0o600, 5, 6)

@@ -150,11 +150,21 @@ def _make(store: Store, state: State, entry: NameEntry, target: bytes, copies: d
     elif entry.kind == "fifo":
         os.mkfifo(target)
         attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
+    elif entry.kind == "other" and entry.target:
+        _device(entry, target)
     elif entry.kind == "file" and entry.inode in copies:
         os.link(copies[entry.inode], target)
     elif entry.kind == "file":
         copies[entry.inode] = target
         _copy(store, state, entry.inode, target)
+
+
+def _device(entry: NameEntry, target: bytes) -> None:
+    try:
+        os.mknod(target, entry.mode, int(entry.target))
+    except PermissionError:                # the administrator's to make
+        return
+    attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
 
 
 def _is_complete(state: State, entry: NameEntry, target: bytes, trusted: bool) -> bool:
