@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 from conftest import PROGRAMS, Compile
@@ -47,3 +48,28 @@ def test_same_as_natively(
     lab.assert_state(before, "restore 1")
     lab.restore(max(lab.messages()))
     lab.assert_state(end, "after going to the end again")
+
+
+AT_ONCE = """
+import errno, mmap, os
+page = mmap.mmap(-1, 4096)
+page.write(b"new " * 1024)
+fd = os.open("old", os.O_RDWR | os.O_DIRECT)
+for flags in (os.RWF_NOWAIT, os.RWF_NOWAIT | os.RWF_DSYNC):
+    try:
+        print(os.pwritev(fd, [page], 8192, flags))
+    except BlockingIOError:
+        print(4096)
+    except OSError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
+def test_a_direct_write_that_does_not_wait(lab: Lab, native_lab: Lab, options: list[str]) -> None:
+    """ext4 refuses it to buffered writes, as which it was asked for."""
+    for each in (lab, native_lab):
+        (each.work / "old").write_bytes(b"old " * 16384)
+    native = native_lab.run([sys.executable, "-c", AT_ONCE], native=True)
+    done = lab.run([sys.executable, "-c", AT_ONCE], *options)
+    assert (done.returncode, done.stdout, done.stderr) == (native.returncode, native.stdout, b"")

@@ -325,7 +325,9 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
             mm_unseen_in(p);
         r = result(sys(SYS_pwritev2, fd, vector, count, at, 0, flags));
     } else {
-        r = (flags & RWF_APPEND) && (flags & RWF_NOAPPEND) ? -EINVAL : flags_refused(SYS_pwritev2, at, flags);
+        /* not waiting is refused to buffered writes alone by some filesystems, never to reads only */
+        int number = (flags & RWF_NOWAIT) && (open_flags(fd) & O_DIRECT) ? SYS_preadv2 : SYS_pwritev2;
+        r = (flags & RWF_APPEND) && (flags & RWF_NOAPPEND) ? -EINVAL : flags_refused(number, at, flags);
         int append = !(flags & RWF_NOAPPEND) && (appends(fd) || (flags & RWF_APPEND));
         if (r == 0)
             r = (syncs(fd) || (flags & (RWF_DSYNC | RWF_SYNC)) ? mm_write_through : mm_write)(slot, fd, vector, count, at, append);
