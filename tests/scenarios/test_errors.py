@@ -318,3 +318,28 @@ def test_what_is_there_is_opened_as_asked(open_labs: list[Lab], options: list[st
         calls = [line for line in (lab.work / "trace").read_text().splitlines() if f'"{name}"' in line]
         opened = [line for line in calls if "= -1" not in line]
         assert opened and all("O_CREAT" in line for line in opened), opened
+
+
+IN_ROOT = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+os.mkdir("root")
+root = os.open("root", os.O_RDONLY)
+how = (ctypes.c_uint64 * 3)(os.O_RDWR | os.O_CREAT, 0o600, 0x10)
+for name in (b"../shut/new", b"/shut/new", b"../new"):
+    fd = libc.syscall(437, root, name, how, 24)
+    print(fd >= 0, 0 if fd >= 0 else ctypes.get_errno())
+"""
+
+
+@pytest.mark.parametrize("options", MODES, ids=IDS)
+def test_a_root_that_a_path_cannot_leave(open_labs: list[Lab], options: list[str]) -> None:
+    """What stands outside of it under the same name is not asked for: not even whether one may look there."""
+    said = []
+    for lab, how in zip(open_labs, (None, options)):
+        before = as_nobody(lab)
+        (lab.work / "shut").mkdir(mode=0 if os.geteuid() == 0 else 0o755)
+        said.append(run(lab, [sys.executable, "-c", IN_ROOT], how, before).decode().splitlines())
+    assert said[1] == said[0] == [f"False {errno.ENOENT}"] * 2 + ["True 0"]
+    wrong = difference(picture(open_labs[1].work), picture(open_labs[0].work))
+    assert not wrong

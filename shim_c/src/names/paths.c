@@ -230,7 +230,7 @@ int mm_canonical_follow(int dir, const char *path, char *out, size_t room)
     return e;
 }
 
-/* openat2 with RESOLVE_IN_ROOT: "/" and ".." end at dir; the kernel says which folder it is. */
+/* openat2 with RESOLVE_IN_ROOT: "/" and ".." end at dir; the kernel says which folder it is, or that there is none. */
 int mm_canonical_in_root(int dir, const char *path, uint64_t resolve, char *out, size_t room)
 {
     const char *last = strrchr(path, '/');
@@ -243,7 +243,7 @@ int mm_canonical_in_root(int dir, const char *path, uint64_t resolve, char *out,
     in[last - path + 1] = 0;
     long fd = sys(SYS_openat2, dir, in, &look, sizeof look);
     if (fd < 0)
-        return mm_canonical(dir, path, out, room);
+        return (int)fd;
     snprintf(link, sizeof link, "/proc/thread-self/fd/%ld", fd);
     long n = sys_readlink(link, in, 4095);
     sys_close((int)fd);
