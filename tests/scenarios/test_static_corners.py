@@ -97,6 +97,29 @@ int main(void)
 """
 
 
+# the kernel takes half of what is given, the C library refuses what does not fit
+DEVICE = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int main(void)
+{
+    printf("%ld", syscall(SYS_mknodat, AT_FDCWD, "fifo", S_IFIFO | 0600, 1L << 40));
+    printf(" %d\\n", errno);
+#ifdef SYS_mknod
+    printf("%ld", syscall(SYS_mknod, "other", S_IFIFO | 0600, 1L << 40));
+    printf(" %d\\n", errno);
+#endif
+    return 0;
+}
+"""
+
+
 # O_EXCL: nobody can link it, so the store has a copy
 NAMELESS = """
 #define _GNU_SOURCE
@@ -126,7 +149,8 @@ int main(void)
 
 
 @OPTIONS
-@pytest.mark.parametrize("text", [THREADS, FLAGS, NUMBERS, NAMELESS], ids=["threads", "flags", "numbers", "nameless"])
+@pytest.mark.parametrize("text", [THREADS, FLAGS, NUMBERS, DEVICE, NAMELESS],
+                         ids=["threads", "flags", "numbers", "device", "nameless"])
 def test_as_natively(lab: Lab, native_lab: Lab, text: str, options: list[str]) -> None:
     every_index(lab, native_lab, [built(lab.folder, text)], [""], options)
 

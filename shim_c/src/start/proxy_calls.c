@@ -341,7 +341,7 @@ static enum mm_answer call_on_names(struct mm_shown *call, const struct mm_waiti
     case SYS_link: return move_or_link(call, from, AT_FDCWD, a[0], AT_FDCWD, a[1], 1, 0, place, result);
     case SYS_symlink: return make_link(call, from, a[0], AT_FDCWD, a[1], place, result);
     case SYS_mkdir: return make_name(call, from, AT_FDCWD, a[0], (mode_t)a[1], 0, 1, place, result);
-    case SYS_mknod: return make_name(call, from, AT_FDCWD, a[0], (mode_t)a[1], (dev_t)a[2], 0, place, result);
+    case SYS_mknod: return make_name(call, from, AT_FDCWD, a[0], (mode_t)a[1], (uint32_t)a[2], 0, place, result);
 #endif
     case SYS_unlinkat: return remove_at(call, from, (int)a[0], a[1], (int)a[2], place, result);
     case SYS_renameat2: return move_or_link(call, from, (int)a[0], a[1], (int)a[2], a[3], 0, (unsigned)a[4], place, result);
@@ -349,7 +349,7 @@ static enum mm_answer call_on_names(struct mm_shown *call, const struct mm_waiti
     case SYS_symlinkat: return make_link(call, from, a[0], (int)a[1], a[2], place, result);
     case SYS_mkdirat: return make_name(call, from, (int)a[0], a[1], (mode_t)a[2], 0, 1, place, result);
     case SYS_bind: return bind_socket(call, from, a, place, result);
-    default: return make_name(call, from, (int)a[0], a[1], (mode_t)a[2], (dev_t)a[3], 0, place, result);
+    default: return make_name(call, from, (int)a[0], a[1], (mode_t)a[2], (uint32_t)a[3], 0, place, result);
     }
 }
 
