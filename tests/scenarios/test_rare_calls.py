@@ -9,7 +9,7 @@ import pytest
 from conftest import PROGRAMS, Compile
 from lab import Lab, difference
 
-CASES = [(name, case) for name in ("corners", "kernels_part", "vforked", "edges")
+CASES = [(name, case) for name in ("corners", "kernels_part", "vforked", "edges", "answers")
          for case in re.findall(r"CASE\((\w+)\)", (PROGRAMS / f"{name}.c").read_text().partition("CASES = {")[2])]
 MODES = [[], ["--isolate"], ["--mode=single"]]
 

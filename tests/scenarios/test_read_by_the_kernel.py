@@ -39,24 +39,33 @@ print(sent, len(came), came[3 << 20:][:15000] == b"new" * 5000, bytes(came).coun
 
 TO_PIPE = WAITS + """
 fd, (r, w), moved = os.open("old", os.O_RDWR), os.pipe(), []
+def move(done):
+    moved.append(CALL)
+os.pwrite(fd, b"first", FIRST)
 os.write(w, b"before" * 10000 + b"." * 5536)
-thread = threading.Thread(target=lambda: moved.append(os.splice(fd, w, 60000, offset_src=100)))
+thread = threading.Thread(target=move, args=(0,))
 thread.start()
 asleep()
-os.pwrite(fd, b"new" * 5000, 20000)
+os.pwrite(fd, b"new" * 5000, PLACE)
 os.read(r, 65536)
 thread.join()
 while sum(moved) < 60000:
-    moved.append(os.splice(fd, w, 60000 - sum(moved), offset_src=100 + sum(moved)))
+    move(sum(moved))
 came = os.read(r, 65536)
 while len(came) < 60000:
     came += os.read(r, 65536)
-print(sum(moved), came[19900:34900] == b"new" * 5000, came.count(b"new"))
+print(sum(moved), came[PLACE - 100:][:15000] == b"new" * 5000, came.count(b"new"))
 """
+CALLS = {"splice": "os.splice(fd, w, 60000 - done, offset_src=100 + done)",
+         "sendfile to a pipe": "os.sendfile(w, fd, 100 + done, 60000 - done)"}
+PROGRAMS = {"sendfile": TO_SOCKET} | {
+    f"{name}, {where}{redirected}": TO_PIPE.replace("CALL", call).replace("PLACE", place).replace("FIRST", first)
+    for name, call in CALLS.items() for where, place in (("first", "100"), ("later", "20000"))
+    for redirected, first in (("", "(8 << 20)"), (", redirected", "50000"))}
 
 
 @pytest.mark.parametrize("options", MODES, ids=["default", "isolate"])
-@pytest.mark.parametrize("program", [TO_SOCKET, TO_PIPE], ids=["sendfile", "splice"])
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_overwritten_while_it_waits(lab: Lab, native_lab: Lab, options: list[str], program: str) -> None:
     for each in (lab, native_lab):
         (each.work / "old").write_bytes(b"old\n" * MB)

@@ -122,6 +122,75 @@ EXPORT ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, s
     return r;
 }
 
+static int is_pipe(int fd)
+{
+    struct stat st;
+    return sys(SYS_fstat, fd, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
+static int waits_not(int pipe, unsigned flags) { return flags & SPLICE_F_NONBLOCK || sys(SYS_fcntl, pipe, F_GETFL) & O_NONBLOCK; }
+
+/* By the kernel, which must not wait here: what a checkpoint makes of the file meanwhile, or another's write, it would not heed.
+ * -EAGAIN: the pipe is empty, or full.  -ENOSYS: it is not the kernel's to do. */
+static long splice_natively(int from, off_t *from_at, int to, off_t *to_at, size_t count, unsigned flags)
+{
+    enter();
+    long r = mm_kernel_reads(from) && mm_kernel_writes(to)
+        ? sys(SYS_splice, from, from_at, to, to_at, count, flags | SPLICE_F_NONBLOCK) : -ENOSYS;
+    leave();
+    return r;
+}
+
+/* No more than PIPE_BUF bytes.  A pipe that something was spliced out of or into knows RWF_NOWAIT no more, but takes as much
+ * where it can be written at all. */
+static long to_pipe(int to, struct iovec *v, int wait)
+{
+    long w = sys(SYS_pwritev2, to, v, 1, -1, -1, wait ? 0 : RWF_NOWAIT);
+    if (w != -EOPNOTSUPP || wait)
+        return w;
+    struct pollfd room = { .fd = to, .events = POLLOUT };
+    w = sys(SYS_poll, &room, 1, 0);
+    return w > 0 ? sys(SYS_pwritev2, to, v, 1, -1, -1, 0) : w < 0 ? w : -EAGAIN;
+}
+
+/* As much as the pipe takes without waiting; for the first byte it is waited.  For room by a sendfile of nothing, before anything is
+ * read: it may be overwritten meanwhile. */
+static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned flags)
+{
+    char piece[MM_BLOCK];
+    off_t nothing = 0;
+    int wait = !waits_not(to, flags);
+    long total = 0, e = wait ? sys(SYS_sendfile, to, from, &nothing, 0) : 0;
+    if (e < 0 && e != -EINVAL)         /* Linux 5.10 and 5.11 send nothing to a pipe */
+        return e;
+    off_t at = from_at ? *from_at : lseek(from, 0, SEEK_CUR);
+    while ((size_t)total < count) {
+        size_t n = sizeof piece - at % sizeof piece;
+        ssize_t r = pread(from, piece, n < count - total ? n : count - total, at);
+        if (r <= 0) {
+            e = r < 0 ? -errno : 0;
+            break;
+        }
+        long w = to_pipe(to, &(struct iovec){ piece, r }, wait && !total);
+        if (w <= 0) {
+            e = w;
+            break;
+        }
+        at += w, total += w;
+    }
+    if (from_at)
+        *from_at = at;
+    else if (total)
+        lseek(from, at, SEEK_SET);
+    return total ? total : e;
+}
+
+static long to_pipe_as_there_is_room(int from, off_t *at, int to, size_t count, unsigned flags)
+{
+    long r = splice_natively(from, at, to, NULL, count, flags);
+    return r == -ENOSYS || (r == -EAGAIN && !waits_not(to, flags)) ? splice_out(from, at, to, count, flags) : r;
+}
+
 /* The bytes are moved here; a full pipe or socket (waits) must not hold up a checkpoint. */
 static long sent_by_us(int to, int from, off_t *at, size_t count, int waits)
 {
@@ -129,16 +198,16 @@ static long sent_by_us(int to, int from, off_t *at, size_t count, int waits)
     long r = sys(SYS_sendfile, to, from, at ? &probed : NULL, 0);
     if (r == 0 && !pif_of(from) && !mm_is_file(from))
         r = -EINVAL;
-    if (count > MM_TRANSFER && (ssize_t)count >= 0)
-        count = MM_TRANSFER;
     if (r == 0 && ((ssize_t)count < 0 || __builtin_add_overflow(in, (off_t)count, &sum)))
         r = -EINVAL;
     if (r < 0)
         return r;
+    if (count > MM_TRANSFER)
+        count = MM_TRANSFER;
     int cancels = mm_hold_cancellation();
     if (!waits)
         enter();
-    r = pieces(from, at, to, NULL, count, mm_is_file(to));
+    r = is_pipe(to) ? to_pipe_as_there_is_room(from, at, to, count, 0) : pieces(from, at, to, NULL, count, mm_is_file(to));
     if (!waits)
         leave();
     pthread_setcancelstate(cancels, NULL);
@@ -185,71 +254,24 @@ EXPORT ssize_t sendfile(int to, int from, off_t *at, size_t count)
     int waits = !pif_of(to);
     long r = 0;
     enter();
-    int kernel = mm_kernel_reads(from) && mm_kernel_writes(to);
+    int kernel = mm_kernel_reads(from) && mm_kernel_writes(to), pipe = waits && is_pipe(to);
     if (kernel && !waits)
         r = REAL(sendfile)(to, from, at, count);
     leave();
     if (kernel && !waits)
         return r;
-    if (kernel && (count <= STRETCH || (ssize_t)count < 0 || !is_stream_socket(to)))
+    if (kernel && !pipe && (count <= STRETCH || (ssize_t)count < 0 || !is_stream_socket(to)))
         return REAL(sendfile)(to, from, at, count);
     off_t place, *source = taken(at, &place);
-    r = kernel ? sent_in_stretches(to, from, source, count) : sent_by_us(to, from, source, count, waits);
+    r = kernel && !pipe ? sent_in_stretches(to, from, source, count) : sent_by_us(to, from, source, count, waits);
     return result(given_back(at, place, r));
 }
 
-static int is_pipe(int fd)
-{
-    struct stat st;
-    return sys(SYS_fstat, fd, &st) == 0 && S_ISFIFO(st.st_mode);
-}
 static long access_of(int fd)
 {
     long flags = sys(SYS_fcntl, fd, F_GETFL);
     return flags < 0 ? flags : flags & O_ACCMODE;
 }
-
-/* No more than PIPE_BUF bytes.  A pipe that something was spliced out of or into knows RWF_NOWAIT no more, but takes as much
- * where it can be written at all. */
-static long to_pipe(int to, struct iovec *v, int wait)
-{
-    long w = sys(SYS_pwritev2, to, v, 1, -1, -1, wait ? 0 : RWF_NOWAIT);
-    if (w != -EOPNOTSUPP || wait)
-        return w;
-    struct pollfd room = { .fd = to, .events = POLLOUT };
-    w = sys(SYS_poll, &room, 1, 0);
-    return w > 0 ? sys(SYS_pwritev2, to, v, 1, -1, -1, 0) : w < 0 ? w : -EAGAIN;
-}
-
-/* As much as the pipe takes without waiting; for the first byte it is waited. */
-static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned flags)
-{
-    char piece[MM_BLOCK];
-    off_t at = from_at ? *from_at : lseek(from, 0, SEEK_CUR);
-    int wait = !(flags & SPLICE_F_NONBLOCK) && !(sys(SYS_fcntl, to, F_GETFL) & O_NONBLOCK);
-    long total = 0, e = 0;
-    while ((size_t)total < count) {
-        size_t n = sizeof piece - at % sizeof piece;
-        ssize_t r = pread(from, piece, n < count - total ? n : count - total, at);
-        if (r <= 0) {
-            e = r < 0 ? -errno : 0;
-            break;
-        }
-        long w = to_pipe(to, &(struct iovec){ piece, r }, wait && !total);
-        if (w <= 0) {
-            e = w;
-            break;
-        }
-        at += w, total += w;
-    }
-    if (from_at)
-        *from_at = at;
-    else if (total)
-        lseek(from, at, SEEK_SET);
-    return total ? total : e;
-}
-
-static int waits_not(int from, unsigned flags) { return flags & SPLICE_F_NONBLOCK || sys(SYS_fcntl, from, F_GETFL) & O_NONBLOCK; }
 
 /* What the pipe holds is looked at through a pipe of ours (tee), and taken out once it is in the file. */
 static long splice_in(int from, int to, off_t *to_at, size_t count, unsigned flags)
@@ -291,17 +313,6 @@ static long splice_in(int from, int to, off_t *to_at, size_t count, unsigned fla
     return total ? total : e;
 }
 
-/* By the kernel, which must not wait here: what a checkpoint makes of the file meanwhile, or another's write, it would not heed.
- * -EAGAIN: the pipe is empty, or full.  -ENOSYS: it is not the kernel's to do. */
-static long splice_natively(int from, off_t *from_at, int to, off_t *to_at, size_t count, unsigned flags)
-{
-    enter();
-    long r = mm_kernel_reads(from) && mm_kernel_writes(to)
-        ? sys(SYS_splice, from, from_at, to, to_at, count, flags | SPLICE_F_NONBLOCK) : -ENOSYS;
-    leave();
-    return r;
-}
-
 #define SPLICE_KNOWN (SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT)
 
 EXPORT ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t count, unsigned flags)
@@ -321,9 +332,9 @@ EXPORT ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t cou
     pthread_testcancel();
     int cancels = mm_hold_cancellation();
     off_t *ours = taken(at, &place);
-    long r = splice_natively(from, out ? ours : NULL, to, in ? ours : NULL, count, flags);
-    if (r == -ENOSYS || (r == -EAGAIN && !waits_not(out ? to : from, flags)))
-        r = out ? splice_out(from, ours, to, count, flags) : splice_in(from, to, ours, count, flags);
+    long r = out ? to_pipe_as_there_is_room(from, ours, to, count, flags) : splice_natively(from, NULL, to, ours, count, flags);
+    if (in && (r == -ENOSYS || (r == -EAGAIN && !waits_not(from, flags))))
+        r = splice_in(from, to, ours, count, flags);
     pthread_setcancelstate(cancels, NULL);
     return result(r < 0 ? r : given_back(at, place, r));
 }

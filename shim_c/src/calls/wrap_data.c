@@ -159,7 +159,9 @@ static long flags_refused(long call, off_t at, int flags)
 {
     struct iovec nowhere = { (void *)8, 1 };
     long r = sys(call, mm_buffer_fd, &nowhere, 1, at < 0 ? 0 : at, 0, flags & ~RWF_APPEND);
-    return r == -EFAULT || r == -EAGAIN || r == -EFBIG || r >= 0 ? 0 : r;
+    if (r != -EFAULT && r != -EAGAIN && r != -EFBIG && r < 0)
+        return r;
+    return (flags & RWF_APPEND) && (flags & RWF_NOAPPEND) ? -EINVAL : 0;
 }
 
 EXPORT ssize_t preadv2(int fd, const struct iovec *vector, int count, off_t at, int flags)
@@ -327,7 +329,7 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
     } else {
         /* not waiting is refused to buffered writes alone by some filesystems, never to reads only */
         int number = (flags & RWF_NOWAIT) && (open_flags(fd) & O_DIRECT) ? SYS_preadv2 : SYS_pwritev2;
-        r = (flags & RWF_APPEND) && (flags & RWF_NOAPPEND) ? -EINVAL : flags_refused(number, at, flags);
+        r = flags_refused(number, at, flags);
         int append = !(flags & RWF_NOAPPEND) && (appends(fd) || (flags & RWF_APPEND));
         if (r == 0)
             r = (syncs(fd) || (flags & (RWF_DSYNC | RWF_SYNC)) ? mm_write_through : mm_write)(slot, fd, vector, count, at, append);
