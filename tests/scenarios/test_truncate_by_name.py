@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from lab import Lab
+from lab import ROOT, Lab
+
+sys.path.append(str(ROOT / "tests" / "disk"))     # not first: its conftest is another
+from disks import NoMount, mounted
 
 BEGIN = """
 import ctypes, fcntl, os, signal, sys, time
@@ -37,20 +43,35 @@ print(oct(os.stat("plain").st_mode))
 """
 
 
-@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
-def test_times_stay_where_the_kernel_leaves_them(lab: Lab, native_lab: Lab, options: list[str]) -> None:
+@contextmanager
+def folder_of(kind: str, tmp_path: Path) -> Iterator[Path]:
+    if kind != "tmpfs":
+        with mounted(tmp_path, kind, 300 if kind == "xfs" else 128) as disk:
+            yield disk
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])
+@pytest.mark.parametrize("kind", ["tmpfs", "xfs", "btrfs", "ext4"])
+def test_times_stay_where_the_kernel_leaves_them(
+    lab: Lab, native_lab: Lab, tmp_path: Path, kind: str, options: list[str]
+) -> None:
     """XFS and btrfs do where the size stays, tmpfs of an empty file: it got another time, and make compiled anew."""
     said = []
-    for each in (native_lab, lab):
-        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-            for name, size in (("empty", 0), ("plain", 20000), ("redirected", 20000)):
-                with open(os.path.join(folder, name), "wb") as file:
-                    file.write(b"o" * size)
-            done = each.run([sys.executable, "-c", BEGIN + TIMES], *options, native=each is native_lab, cwd=folder)
-        assert (done.returncode, done.stderr) == (0, b"")
-        said.append(done.stdout.decode().splitlines())
+    try:
+        with folder_of(kind, tmp_path) as folder:
+            for each in (native_lab, lab):
+                for name, size in (("empty", 0), ("plain", 20000), ("redirected", 20000)):
+                    (folder / name).write_bytes(b"o" * size)
+                done = each.run([sys.executable, "-c", BEGIN + TIMES], *options, native=each is native_lab, cwd=folder)
+                assert (done.returncode, done.stderr) == (0, b"")
+                said.append(done.stdout.decode().splitlines())
+    except NoMount as why:
+        pytest.skip(str(why))
     assert said[1] == said[0]
-    assert "empty 0 True" in said[0] and said[0][-2] == "False"
+    assert (f"redirected 20000 {kind in ('xfs', 'btrfs')}" in said[0]) and said[0][-2] == "False"
 
 
 LEASED = """

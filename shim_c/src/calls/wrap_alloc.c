@@ -12,13 +12,10 @@
 #define FALLOC_FL_WRITE_ZEROES 0x80
 #endif
 
-/* What the kernel would do to a file of that size: its new size, or -errno. */
-static long rehearse(int fd, int mode, off_t at, off_t length, long size)
+/* A nameless file of that size beside it, with a byte of data where it is not empty; or -errno. */
+static long rehearsed_with(int fd, long size)
 {
     char folder[4096];
-    struct stat st;
-    if (at < 0 || length <= 0)
-        return -EINVAL;
     if (mm_path_of(fd, folder, sizeof folder) < 0)
         snprintf(folder, sizeof folder, "%s/kept/", mm_area->store);
     *(strrchr(folder, '/') + 1) = 0;
@@ -28,10 +25,23 @@ static long rehearse(int fd, int mode, off_t at, off_t length, long size)
     if (trial < 0)
         return trial;
     mm_lift_limit(0);
-    long r = sys(SYS_ftruncate, trial, size);
+    long r = size ? sys_pwrite((int)trial, "", 1, 0) : 0;
+    if (r >= 0)
+        r = sys(SYS_ftruncate, trial, size);
     mm_lift_limit(1);
-    if (r == 0)
-        r = sys(SYS_fallocate, trial, mode, at, length);
+    if (r < 0)
+        mm_close_spare((int)trial);
+    return r < 0 ? r : trial;
+}
+
+/* What the kernel would do to a file of that size: its new size, or -errno. */
+static long rehearse(int fd, int mode, off_t at, off_t length, long size)
+{
+    struct stat st;
+    long trial = at < 0 || length <= 0 ? -EINVAL : rehearsed_with(fd, size);
+    if (trial < 0)
+        return trial;
+    long r = sys(SYS_fallocate, trial, mode, at, length);
     if (r == 0 && (r = sys(SYS_fstat, trial, &st)) == 0)
         r = st.st_size;
     mm_close_spare((int)trial);
@@ -189,16 +199,37 @@ EXPORT int ftruncate(int fd, off_t length)
     return (int)result(r);
 }
 
+static long truncate_again(int fd, uint64_t length)
+{
+    char path[40];
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+    return sys(SYS_truncate, path, length);
+}
+
+/* Would the kernel leave the times of a file of that size? */
+static int leaves_times(int fd, long size)
+{
+    const struct timespec before[2] = { { 0 }, { 0 } };
+    struct stat st;
+    long trial = rehearsed_with(fd, size);
+    if (trial < 0)
+        return 0;
+    int stays = sys(SYS_utimensat, trial, NULL, before, 0) == 0 && truncate_again((int)trial, size) == 0
+             && sys(SYS_fstat, trial, &st) == 0 && st.st_mtim.tv_sec == 0;
+    mm_close_spare((int)trial);
+    return stays;
+}
+
 /* By a name: where the size stays the times may, too, as the filesystem has it. */
 static long cut(uint32_t slot, int fd, uint64_t length)
 {
-    char path[40];
     struct mm_pif *p = mm_pif_at(mm_area, slot);
+    if (p->flags & MM_VIRTUAL && p->size == length && leaves_times(fd, (long)length))
+        return 0;
     uint64_t mask = hold(p);
     long size = mm_size(p, fd), r = -ENOENT;       /* as after chroot, where there may be no /proc */
-    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
-    if (size >= 0 && (uint64_t)size == length && is_native(p))
-        r = sys(SYS_truncate, path, length);
+    if (size >= 0 && (uint64_t)size == length && !(p->flags & MM_VIRTUAL))
+        r = truncate_again(fd, length);
     release(p, mask);
     return r == -ENOENT ? mm_truncate(slot, fd, length) : r;
 }
