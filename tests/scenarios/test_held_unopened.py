@@ -4,6 +4,7 @@ emptied, as they do natively, and a file that is watched for what is written is 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -40,12 +41,14 @@ path = os.open("held", os.O_PATH)
 emptied(f"/proc/self/fd/{path}")
 print(open(f"/proc/self/fd/{path}").read(), os.fstat(path).st_nlink)
 """,
+    "a path inherited": """
+path = int(sys.argv[1])
+emptied("held")
+print(open(f"/proc/self/fd/{path}").read(), os.fstat(path).st_nlink)
+""",
     "a path received": """
 import socket
-one, other = socket.socketpair()
-socket.send_fds(one, [b"x"], [int(sys.argv[1])])
-path = socket.recv_fds(other, 1, 1)[1][0]
-os.close(int(sys.argv[1]))
+path = socket.recv_fds(socket.socket(fileno=int(sys.argv[1])), 1, 1)[1][0]
 emptied("held")
 print(open(f"/proc/self/fd/{path}").read(), os.fstat(path).st_nlink)
 """,
@@ -74,12 +77,15 @@ def test_a_file_that_is_emptied_is_the_same(lab: Lab, native_lab: Lab, way: str)
     for each in (native_lab, lab):
         (each.work / "held").write_bytes(b"old " * (1 << 19))
         fd = os.open(each.work / "held", os.O_PATH)    # not one that the run has opened
+        one, other = socket.socketpair()
+        socket.send_fds(one, [b"x"], [fd])
+        passed = {"a path inherited": [fd], "a path received": [other.fileno()]}.get(way, [])
         command = [*([] if each is native_lab else [*lab.argv("run"), "--"]), sys.executable, "-c", BEGIN + WAYS[way]]
         try:
-            done = subprocess.run([*command, str(fd)], cwd=each.work, env=each.env, pass_fds=[fd], capture_output=True,
-                                  check=False, timeout=PATIENCE)
+            done = subprocess.run([*command, *map(str, passed)], cwd=each.work, env=each.env, pass_fds=passed,
+                                  capture_output=True, check=False, timeout=PATIENCE)
         finally:
-            os.close(fd)
+            os.close(fd), one.close(), other.close()
         assert (done.returncode, done.stderr) == (0, b"")
         said.append(done.stdout)
     assert said[1] == said[0]

@@ -153,11 +153,32 @@ static void look_at_inherited(int (*each)(int fd))
     leave();
 }
 
+static int is_path(int fd)
+{
+    long flags = sys(SYS_fcntl, fd, F_GETFL);
+    if (flags >= 0 && (flags & O_PATH))
+        mm_inodes_stay(fd, "", AT_EMPTY_PATH);
+    return 0;
+}
+
+/* What the run's first process was given holds files from the start on (by hand nobody says which one that is). */
+static void look_for_paths(void)
+{
+    uint32_t first = mm_area->head->first_pid;
+    if (first && first != (uint32_t)sys_getpid())
+        return;
+    enter();
+    unseen(is_path);
+    leave();
+}
+
 void mm_adopt(void)
 {
     unfollowed = mm_self->unfollowed;
     if (mm_self->fd_root)
         adopt_own();
+    else if (mm_area->head->fit_count <= 1)
+        look_for_paths();
     else
         look_at_inherited(came_along);
 }
