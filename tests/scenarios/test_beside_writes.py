@@ -6,6 +6,7 @@ As in test_losing_orders.py a thread is held in the window (tests/stops.py).
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -206,6 +207,28 @@ def test_stat_while_a_file_is_written_back(lab: Lab, stops: Stops, options: list
     stops.go("stat.asked")
     assert number(driver.ask("await 0")) == 100000
     assert driver.end() == 0
+
+
+ASKS = """
+import os
+old, new = os.open("old", os.O_RDWR), os.open("new", os.O_RDWR | os.O_CREAT)
+os.pwrite(new, b"n" * 10000, 0)
+for call in (os.stat, os.lstat):
+    print(call("./old").st_size, call("./new").st_size)
+"""
+
+
+@pytest.mark.parametrize("options", ALL, ids=named)
+def test_a_stat_asks_the_kernel_once(lab: Lab, options: list[str]) -> None:
+    """Of a file that nobody writes back meanwhile; isolated, it was twice where none was to be written back."""
+    if not shutil.which("strace"):
+        pytest.skip("strace shows the calls")
+    (lab.work / "old").write_bytes(b"old " * 100)
+    trace = ["strace", "-f", "-qq", "-o", str(lab.folder / "trace"), "-e", "trace=newfstatat,stat,lstat,statx"]
+    done = lab.run([*trace, "/usr/bin/python3", "-c", ASKS], *options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"400 10000\n" * 2, b"")
+    asked = (lab.folder / "trace").read_text()
+    assert asked.count('"./old"') == asked.count('"./new"') == 2, asked
 
 
 def test_a_limit_holds_while_another_write_has_it_lifted(lab: Lab, stops: Stops) -> None:

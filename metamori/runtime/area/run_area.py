@@ -433,6 +433,11 @@ class Area:
     def table_clear(self, pif: mm_pif, from_block: int = 0) -> None:
         lib.mm_table_clear(self._area, pif, from_block)
 
+    def size_is_in_place(self, pif: mm_pif) -> None:
+        """The kernel knows it; who has asked that before asks again (wrap_stat.c)."""
+        self.head.virtual_count += 1
+        pif.flags &= ~lib.MM_VIRTUAL
+
     def give_room(self, *, redirected: bool = True, checkpoint: bool = True) -> None:
         """What is held for the end of the run is needed now, but for redirected blocks and a checkpoint."""
         lib.mm_room_give(self._area, redirected, checkpoint)

@@ -256,7 +256,7 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
                 if copied:             # as mm_by_another_name
                     isolated = area.head.flags & lib.MM_ISOLATE and not p.flags & lib.MM_SETTLED
                     p.fresh_from, p.home_limit = NO_LIMIT if isolated else p.size, NO_LIMIT
-                    p.flags &= ~lib.MM_VIRTUAL
+                    area.size_is_in_place(p)
                 p.flags &= ~(lib.MM_KEPT | lib.MM_COPIED)
                 with suppress(FileNotFoundError):      # killed before somebody else's file was taken there (take.c)
                     os.unlink(os.path.join(kept_folder, area.kept_name(slot)))

@@ -99,7 +99,7 @@ def _all_at_home(area: Area) -> None:
         area.drop_frames(slot)
         area.table_clear(p)
         if p.flags & lib.MM_VIRTUAL and not p.flags & lib.MM_COPIED:
-            p.flags &= ~lib.MM_VIRTUAL
+            area.size_is_in_place(p)
             p.fresh_from = NO_LIMIT if isolated else p.size
             if isolated:                   # past this the file in place has nothing
                 p.home_limit = p.size

@@ -81,7 +81,7 @@ class Watch:
                 os.close(fd)
         area.drop_frames(slot)
         area.table_clear(pif)
-        pif.flags &= ~lib.MM_VIRTUAL
+        area.size_is_in_place(pif)
         pif.fresh_from, pif.home_limit, pif.mtime_ns = 0, NO_LIMIT, 0
 
     def _copy(self, slot: int, pif: mm_pif, fd: int) -> None:

@@ -157,7 +157,7 @@ class FileBack:
         """In single mode the index is the last commit: its bytes are in place, what is buffered is dropped."""
         self.area.table_clear(self.p)
         if not self.p.flags & lib.MM_COPIED:
-            self.p.flags &= ~lib.MM_VIRTUAL
+            self.area.size_is_in_place(self.p)
         self.p.size = self.p.home_limit = pif.size
         self.p.cut = self.p.cut_before = NO_LIMIT
         self._attributes(pif)
@@ -183,7 +183,7 @@ class FileBack:
         finally:
             os.close(fd)
         self.area.table_clear(self.p)
-        self.p.flags &= ~lib.MM_VIRTUAL
+        self.area.size_is_in_place(self.p)
         self.p.home_limit = NO_LIMIT
         self.p.fresh_from = 0 if self.p.flags & lib.MM_MAPPED else pif.size
         self.p.cut = self.p.cut_before = 0
@@ -228,7 +228,7 @@ class FileBack:
             if fd >= 0:
                 os.close(fd)
         if self.p.flags & lib.MM_VIRTUAL:
-            self.p.flags &= ~lib.MM_VIRTUAL
+            self.area.size_is_in_place(self.p)
             self.p.home_limit = NO_LIMIT
 
     def _keep(self, fd: int, ranges: list[tuple[int, int]]) -> None:

@@ -126,7 +126,7 @@ def _is_outside(area: Area, slot: int) -> None:
     area.table_clear(p)
     p.fresh_from, p.home_limit, p.cut, p.mtime_ns = 0, NO_LIMIT, 0, 0
     p.flags |= lib.MM_LEFT | lib.MM_HOME | lib.MM_ENGINE
-    p.flags &= ~lib.MM_VIRTUAL
+    area.size_is_in_place(p)
 
 
 def _is_now(session: Session, slot: int, path: bytes) -> bool:

@@ -228,7 +228,7 @@ struct mm_header {
     uint32_t pif_count, free_pif;
     uint32_t fit_count, free_fit;
     uint32_t pif_generation;   /* grows when a PIF appears: readers look again; odd: one is being made */
-    uint32_t virtual_count;    /* PIFs ever made virtual: 0 lets stat pass */
+    uint32_t virtual_count;    /* grows when a file gets a size or a time that is not in place, or has it there again: 0 lets stat pass */
     uint32_t dirty;            /* list of PIFs touched in this epoch */
     uint32_t process_high;
     uint32_t frame_count, free_frame, frames_used;

@@ -34,11 +34,14 @@ static uint64_t blocks_of(const struct mm_pif *p, uint64_t home, uint64_t size)
     return sum < most ? sum : most;
 }
 
-/* In isolation a file may have been written back since the kernel was asked, when its size was not yet the kernel's. */
-static int back_by_now(const struct mm_pif *p)
+/* Looked at before the kernel is asked.  0: no file has a size or a time of its own yet, so its answer is the answer. */
+static uint32_t own_sizes(void) { return mm_area ? __atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE) : UINT32_MAX; }
+
+/* If not, it may have been written back since the kernel was asked, when its size was not yet the kernel's: own_sizes then is another. */
+static int has_own_size(const struct mm_pif *p)
 {
     MM_STOP("stat.asked");
-    return UNLIKELY(mm_area->head->flags & MM_ISOLATE) && !(__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL);
+    return (__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL) != 0;
 }
 
 static __attribute__((noinline)) void ask_kernel_again(struct stat *st, int dir, const char *path, int flags)
@@ -48,16 +51,17 @@ static __attribute__((noinline)) void ask_kernel_again(struct stat *st, int dir,
         *st = again;
 }
 
-/* dir, path, flags: what was asked */
-static int corrected(int r, struct stat *st, int dir, const char *path, int flags)
+/* before: own_sizes; dir, path, flags: what was asked */
+static int corrected(uint32_t before, int r, struct stat *st, int dir, const char *path, int flags)
 {
     struct mm_pif *p = r == 0 ? differs(dir, path, flags, st->st_mode, st->st_dev, st->st_ino) : NULL;
     if (!p)
         return r;
-    if (UNLIKELY(back_by_now(p)))
-        ask_kernel_again(st, dir, path, flags);
-    if (__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL)
+    int own = has_own_size(p);
+    if (own)
         st->st_size = p->size;
+    else if (UNLIKELY(own_sizes() != before))
+        ask_kernel_again(st, dir, path, flags);
     st->st_blocks = blocks_of(p, st->st_blocks, st->st_size);
     int64_t ns = p->mtime_ns;
     if (ns && sys_is_later(ns, st->st_mtim.tv_sec, st->st_mtim.tv_nsec))
@@ -69,9 +73,6 @@ static int corrected(int r, struct stat *st, int dir, const char *path, int flag
     return r;
 }
 
-/* No file has a size or a time of its own yet: the kernel's answer is the answer. */
-static int kernels_word(void) { return mm_area && LIKELY(!__atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE)); }
-
 /* In a program that came back with its memory. */
 static int is_in_proc(const char *path, struct stat *out, int flags, long *r)
 {
@@ -80,10 +81,11 @@ static int is_in_proc(const char *path, struct stat *out, int flags, long *r)
 
 EXPORT int stat(const char *path, struct stat *out)
 {
+    uint32_t before = own_sizes();
     long r;
     if (is_in_proc(path, out, 0, &r))
         return (int)result(r);
-    return kernels_word() ? real_stat(path, out) : corrected(REAL(stat)(path, out), out, AT_FDCWD, path, 0);
+    return LIKELY(!before) ? real_stat(path, out) : corrected(before, REAL(stat)(path, out), out, AT_FDCWD, path, 0);
 }
 EXPORT int fstat(int fd, struct stat *out)
 {
@@ -91,62 +93,76 @@ EXPORT int fstat(int fd, struct stat *out)
         errno = EBADF;
         return -1;
     }
-    return kernels_word() ? real_fstat(fd, out) : corrected(REAL(fstat)(fd, out), out, fd, "", AT_EMPTY_PATH);
+    uint32_t before = own_sizes();
+    return LIKELY(!before) ? real_fstat(fd, out) : corrected(before, REAL(fstat)(fd, out), out, fd, "", AT_EMPTY_PATH);
 }
 EXPORT int lstat(const char *path, struct stat *out)
 {
+    uint32_t before = own_sizes();
     long r;
     if (is_in_proc(path, out, AT_SYMLINK_NOFOLLOW, &r))
         return (int)result(r);
-    return kernels_word() ? real_lstat(path, out) : corrected(REAL(lstat)(path, out), out, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
+    return LIKELY(!before) ? real_lstat(path, out)
+                           : corrected(before, REAL(lstat)(path, out), out, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
 }
 EXPORT int fstatat(int dir, const char *path, struct stat *out, int flags)
 {
+    uint32_t before = own_sizes();
     long r;
     if (is_in_proc(path, out, flags, &r))
         return (int)result(r);
     dir = mm_theirs(dir);
-    return kernels_word() ? real_fstatat(dir, path, out, flags)
-                          : corrected(REAL(fstatat)(dir, path, out, flags), out, dir, path, flags);
+    return LIKELY(!before) ? real_fstatat(dir, path, out, flags)
+                           : corrected(before, REAL(fstatat)(dir, path, out, flags), out, dir, path, flags);
 }
 EXPORT int __xstat(int version, const char *path, struct stat *out)
 {
-    return corrected(REAL(__xstat)(version, path, out), out, AT_FDCWD, path, 0);
+    uint32_t before = own_sizes();
+    return corrected(before, REAL(__xstat)(version, path, out), out, AT_FDCWD, path, 0);
 }
 EXPORT int __fxstat(int version, int fd, struct stat *out)
 {
-    return corrected(REAL(__fxstat)(version, mm_theirs(fd), out), out, fd, "", AT_EMPTY_PATH);
+    uint32_t before = own_sizes();
+    return corrected(before, REAL(__fxstat)(version, mm_theirs(fd), out), out, fd, "", AT_EMPTY_PATH);
 }
 EXPORT int __lxstat(int version, const char *path, struct stat *out)
 {
-    return corrected(REAL(__lxstat)(version, path, out), out, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
+    uint32_t before = own_sizes();
+    return corrected(before, REAL(__lxstat)(version, path, out), out, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
 }
 EXPORT int __fxstatat(int version, int dir, const char *path, struct stat *out, int flags)
 {
-    return corrected(REAL(__fxstatat)(version, mm_theirs(dir), path, out, flags), out, dir, path, flags);
+    uint32_t before = own_sizes();
+    return corrected(before, REAL(__fxstatat)(version, mm_theirs(dir), path, out, flags), out, dir, path, flags);
 }
 
-/* Walks of folders ask by internal calls. */
+/* Walks of folders ask by internal calls, each of them when the last entry has been told. */
+static __thread uint32_t before_entry __attribute__((tls_model("initial-exec")));
 static __thread int (*walker)(const char *, const struct stat *, int, struct FTW *) __attribute__((tls_model("initial-exec")));
 static __thread int (*old_walker)(const char *, const struct stat *, int) __attribute__((tls_model("initial-exec")));
 
 static int walk(const char *path, const struct stat *st, int kind, struct FTW *where)
 {
     struct stat mine = *st;
-    corrected(kind == FTW_NS ? -1 : 0, &mine, AT_FDCWD, path, kind == FTW_SL ? AT_SYMLINK_NOFOLLOW : 0);
-    return walker(path, &mine, kind, where);
+    corrected(before_entry, kind == FTW_NS ? -1 : 0, &mine, AT_FDCWD, path, kind == FTW_SL ? AT_SYMLINK_NOFOLLOW : 0);
+    int r = walker(path, &mine, kind, where);
+    before_entry = own_sizes();
+    return r;
 }
 static int old_walk(const char *path, const struct stat *st, int kind)
 {
     struct stat mine = *st;
-    corrected(kind == FTW_NS ? -1 : 0, &mine, AT_FDCWD, path, kind == FTW_SL ? AT_SYMLINK_NOFOLLOW : 0);
-    return old_walker(path, &mine, kind);
+    corrected(before_entry, kind == FTW_NS ? -1 : 0, &mine, AT_FDCWD, path, kind == FTW_SL ? AT_SYMLINK_NOFOLLOW : 0);
+    int r = old_walker(path, &mine, kind);
+    before_entry = own_sizes();
+    return r;
 }
 
 EXPORT int nftw(const char *path, __nftw_func_t function, int descriptors, int flags)
 {
     __nftw_func_t outer = walker;
     walker = function;
+    before_entry = own_sizes();
     int r = REAL(nftw)(path, walk, descriptors, flags);
     walker = outer;
     return r;
@@ -155,6 +171,7 @@ EXPORT int ftw(const char *path, __ftw_func_t function, int descriptors)
 {
     __ftw_func_t outer = old_walker;
     old_walker = function;
+    before_entry = own_sizes();
     int r = REAL(ftw)(path, old_walk, descriptors);
     old_walker = outer;
     return r;
@@ -175,11 +192,12 @@ EXPORT FTSENT *fts_read(FTS *walk)
 /* The same entries come by fts_read later: the link count, which is not put right twice, only there. */
 EXPORT FTSENT *fts_children(FTS *walk, int options)
 {
+    uint32_t before = own_sizes();
     FTSENT *first = REAL(fts_children)(walk, options);
     for (FTSENT *entry = first; entry && UNLIKELY(differ()); entry = entry->fts_link) {
         nlink_t links = entry->fts_info == FTS_F ? entry->fts_statp->st_nlink : 0;
         if (entry->fts_info == FTS_F) {
-            corrected(0, entry->fts_statp, AT_FDCWD, entry->fts_accpath, 0);
+            corrected(before, 0, entry->fts_statp, AT_FDCWD, entry->fts_accpath, 0);
             entry->fts_statp->st_nlink = links;
         }
     }
@@ -188,16 +206,19 @@ EXPORT FTSENT *fts_children(FTS *walk, int options)
 
 EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct statx *out)
 {
+    uint32_t before = own_sizes();
     int r = MM_BY_NAME(int, path, REAL(statx)(mm_theirs(dir), path, flags, mask, out));
     struct mm_pif *p = r == 0 ? differs(dir, given, flags, out->stx_mode,
                                         sys_dev(out->stx_dev_major, out->stx_dev_minor), out->stx_ino) : NULL;
     struct statx again;
     if (!p)
         return r;
-    if (back_by_now(p) && sys_statx(mm_theirs(dir), given, flags, mask, &again) == 0 && again.stx_ino == out->stx_ino)
-        *out = again;
-    if (__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL)
+    int own = has_own_size(p);
+    if (own)
         out->stx_size = p->size;
+    else if (UNLIKELY(own_sizes() != before) && sys_statx(mm_theirs(dir), given, flags, mask, &again) == 0
+             && again.stx_ino == out->stx_ino)
+        *out = again;
     out->stx_blocks = blocks_of(p, out->stx_blocks, out->stx_size);
     struct statx_timestamp *times[] = { &out->stx_mtime, &out->stx_ctime };
     for (int i = 0; i < 2; i++) {

@@ -88,6 +88,7 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
     mm_table_empty(mm_area, p);
     MM_STOP("home.cleared");
     mm_cache_drop(mm_area, slot);
+    __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);    /* before: whoever has asked the kernel asks again */
     __atomic_and_fetch(&p->flags, ~MM_VIRTUAL, __ATOMIC_ACQ_REL);
     if (isolated)
         __atomic_or_fetch(&p->flags, MM_SETTLED, __ATOMIC_ACQ_REL);
