@@ -34,7 +34,7 @@ BOUNDS = {
     "redirected pwrite": (695, 700), "redirected write": (715, 725), "redirected pwrite4k": (710, 720),
     "redirected pread": (605, 612), "redirected read": (442, 446), "redirected lseek": (320, 320),
     "redirected fstat": (300, 345), "redirected read4k": (695, 700), "redirected fputc": (5, 5),
-    "redirected fgetc": (5, 5), "redirected stat": (280, 345),
+    "redirected fgetc": (5, 5), "redirected stat": (290, 345),
     "above ours read": (180, 180),
 }
 
