@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
+import tty
 
 import pytest
+
+from metamori.runtime.memory import terminals
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 QUEUE = """
@@ -79,6 +84,22 @@ def test_what_was_typed() -> None:
         killed(TERMINAL, str(master), master, slave)
         os.write(master, b"ne\n")
         assert os.read(slave, 100) == b"half a line\n"
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+def test_where_nothing_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And keys come one by one: that is asked, and nothing taken."""
+    master, slave = os.openpty()
+    try:
+        tty.setraw(slave)
+        settings = fcntl.ioctl(master, termios.TCGETS, bytes(terminals.SETTINGS))
+        with monkeypatch.context() as patch:
+            patch.setattr("metamori.runtime.memory.apart.done", lambda work: pytest.fail("it is taken"))
+            assert terminals._typed(master, settings) == b""
+        os.write(master, b"a key")
+        assert (terminals._typed(master, settings), os.read(slave, 100)) == (b"a key", b"a key")
     finally:
         os.close(master)
         os.close(slave)

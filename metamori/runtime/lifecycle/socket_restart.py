@@ -9,7 +9,7 @@ import socket
 import stat
 import struct
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from functools import cached_property
 from typing import Any
 
@@ -93,27 +93,23 @@ def _place(this: socket.socket, name: bytes) -> tuple[int, int | bytes]:
 
 def check(entries: Iterable[tuple[DescriptorEntry, bytes]], own: Collection[int] = ()) -> None:
     """InUse, while nothing has been touched. With the folder that its process was in. own: processes that are alive
-    and go back."""
+    and go back; what they have is not asked for, and the rest for a moment only: one of them may want it just now."""
     ours = _Sockets(own)
-    with ExitStack() as held:
-        for entry, cwd in entries:
-            if entry.kind != "socket":
-                continue
-            fields = _fields(entry)
-            address = _address(fields)
-            for name in ("address", "name"):   # the second is taken for a moment, also where nobody listens any more
-                path = path_of(_address(fields, name))
-                place = os.path.join(cwd, path)
-                if path and not (own and ours.have_name(place)) and _taken(place, fields):
-                    raise InUse(entry, name)
-            if address and not path_of(address) and fields["state"][0] not in ("tcp", "asks"):
-                this = held.enter_context(closing(_new(fields)))
-                _options(this, fields)
-                try:
+    for entry, cwd in entries:
+        if entry.kind != "socket":
+            continue
+        fields = _fields(entry)
+        address = _address(fields)
+        for name in ("address", "name"):   # the second is taken for a moment, also where nobody listens any more
+            path = path_of(_address(fields, name))
+            place = os.path.join(cwd, path)
+            if path and not (own and ours.have_name(place)) and _taken(place, fields):
+                raise InUse(entry, name)
+        if address and not path_of(address) and fields["state"][0] not in ("tcp", "asks"):
+            with closing(_new(fields)) as this:
+                if not (own and ours.have(this, address)):
+                    _options(this, fields)
                     _bind(this, entry, address)
-                except InUse:
-                    if not (own and ours.have(this, address)):
-                        raise
 
 
 def sent_to(entry: DescriptorEntry) -> set[Place]:

@@ -12,12 +12,14 @@ import errno
 import fcntl
 import os
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
 from metamori.errors import MetamoriError
 from metamori.runtime.memory import proc_inspect
+from metamori.runtime.memory.open_files import Descriptions
 from metamori.store.format.records import DescriptorEntry
 
 _OFD_SETLK = 37
@@ -82,7 +84,7 @@ def check(entries: Iterable[DescriptorEntry], own: Collection[int] = ()) -> None
         if not found:
             continue
         if own:
-            others = [Lock.parse(line) for line in _of_others(entry, own)]
+            others = _of_others(entry, own)
             if any(lock.conflicts(other) for lock in found for other in others):
                 raise HeldElsewhere(entry.path)
             continue
@@ -100,27 +102,33 @@ def check(entries: Iterable[DescriptorEntry], own: Collection[int] = ()) -> None
             os.close(fd)
 
 
-def _of_others(entry: DescriptorEntry, own: Collection[int]) -> list[str]:
-    """The kernel's lines of the locks on a file that these processes have not. Its device there is the filesystem's,
-    which is not the file's own in a subvolume: an earlier line of this lock tells."""
+def _of_others(entry: DescriptorEntry, own: Collection[int]) -> list[Lock]:
+    """The locks on a file that these processes have not. Its device there is the filesystem's, which is not the file's
+    own in a subvolume: an earlier line of this lock tells. Lines of two descriptions can be alike."""
     device = proc_inspect.numbers(entry.data, "lock")[0].split()[-3].rpartition(":")[0]
     try:
         st = os.stat(entry.path)
         with open("/proc/locks", encoding="ascii") as file:
             place = f" {device}:{st.st_ino} "
-            lines = [line for line in file if place in line and line.split()[1] in _KINDS]
+            lines = Counter(line.partition(": ")[2] for line in map(str.strip, file)
+                            if place in line and line.split()[1] in _KINDS)
     except OSError:
         return []                          # gone
-    ours = {line.split(":", 1)[1].strip() for line in _lines_of(own)} if lines else set()
-    return [line for line in lines if line.split(":", 1)[1].strip() not in ours]
+    ours = Counter(line for _, line in _lines_of(own, place)) if lines else Counter[str]()
+    return [Lock.parse(f"0: {line}") for line in lines - ours]
 
 
-def _lines_of(pids: Iterable[int]) -> Iterator[str]:
+def _lines_of(pids: Iterable[int], place: str) -> set[tuple[tuple[int, int], str]]:
+    """With the first descriptor of each description that has one: all of its descriptors show it."""
+    found, seen = set[tuple[tuple[int, int], str]](), Descriptions()
     for pid in pids:
         with suppress(OSError):            # it ends
             for fd in os.listdir(f"/proc/{pid}/fdinfo"):
                 with suppress(OSError), open(f"/proc/{pid}/fdinfo/{fd}", "rb") as file:
-                    yield from proc_inspect.numbers(file.read(), "lock")
+                    for line in proc_inspect.numbers(file.read(), "lock"):
+                        if place in line:
+                            found.add((seen.met(b"", 0, pid, int(fd)), line.partition(": ")[2].strip()))
+    return found
 
 
 def packed(entries: Iterable[DescriptorEntry]) -> bytes:

@@ -88,19 +88,25 @@ def _typed(master: int, settings: bytes) -> bytes:
     """Copied: when there is something, it is taken and typed again."""
     slave = fcntl.ioctl(master, PEER, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
+        _arrived(slave)
+        if not _FLAGS.unpack_from(settings)[3] & _LINES and not _count(slave):
+            return b""                     # of a line that is not ended the kernel says nothing
         return apart.done(lambda: _copied(master, slave, settings))
     finally:
         os.close(slave)
 
 
 def _copied(master: int, slave: int, settings: bytes) -> bytes:
-    _arrived(slave)
     fcntl.ioctl(slave, termios.TCSETS, _as_bytes(settings))
     found = b""
-    while (count := struct.unpack("i", fcntl.ioctl(slave, termios.FIONREAD, bytes(4)))[0]):
+    while count := _count(slave):
         found += os.read(slave, count)
     type_again(master, slave, found, settings)
     return found
+
+
+def _count(slave: int) -> int:
+    return int(struct.unpack("i", fcntl.ioctl(slave, termios.FIONREAD, bytes(4)))[0])
 
 
 def type_again(master: int, slave: int, data: bytes, settings: bytes) -> None:
