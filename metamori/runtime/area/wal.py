@@ -153,7 +153,7 @@ def syncing(area: Area) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _REFUSED:
-            area.head.unsynced = 1
+            area.head.unsynced += 1
         raise
 
 

@@ -84,7 +84,7 @@ class Session(SessionState):
             if home:
                 put_home(self, index)
             if over:
-                self.area.head.flags |= lib.MM_OVER
+                self.area.flag(lib.MM_OVER)
             return index
 
     @contextmanager
@@ -104,20 +104,13 @@ class Session(SessionState):
 
     def _take_with_room(self, message: str, reason: str, with_memory: bool) -> int:
         """A disk that is full may be pruned, where that is allowed; what was cut is taken along by the next try."""
-        head = self.area.head
-        had_lost = head.unsynced
-        if had_lost:                       # at the run's end that hinders nothing; a sync that fails in this try does
-            head.unsynced = 0
-        try:
-            while True:
-                try:
-                    return self._take(message, reason, with_memory)
-                except OSError as error:
-                    if self.has_lost or error.errno not in NO_ROOM or not auto_prune.has_made_room(self):
-                        raise
-        finally:
-            if had_lost:
-                head.unsynced = 1
+        before = self.area.head.unsynced   # at the run's end that hinders nothing; a sync that fails in this try does
+        while True:
+            try:
+                return self._take(message, reason, with_memory)
+            except OSError as error:
+                if self.has_lost_since(before) or error.errno not in NO_ROOM or not auto_prune.has_made_room(self):
+                    raise
 
     def _take(self, message: str, reason: str, with_memory: bool = False) -> int:
         self.store.refresh(alone=self._records == self.area.head.records)

@@ -31,7 +31,11 @@ class SessionState:
     @property
     def has_lost(self) -> bool:
         """Whether a sync has failed. The end of the run writes all into its place anew."""
-        return self.durable and bool(self.area.head.unsynced)
+        return self.has_lost_since(0)
+
+    def has_lost_since(self, before: int) -> bool:
+        """Where so many had failed. Nobody takes one back: whoever is killed meanwhile leaves them all."""
+        return self.durable and self.area.head.unsynced != before
 
     def require_synced(self) -> None:
         """NotDurable once a sync has failed."""

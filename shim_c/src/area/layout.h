@@ -239,7 +239,7 @@ struct mm_header {
     uint64_t pid_namespace;    /* process and thread numbers of the area are this one's, */
     uint64_t boot;             /* on this machine, since this start of it; 0: unknown */
     uint32_t untracked;        /* programs that are not tracked may live: what they can see stays in place */
-    uint32_t unsynced;         /* the disk has refused what a sync was to write: the kernel counts it as written, and the next says nothing */
+    uint32_t unsynced;         /* syncs of which the disk has refused what was to be written: the kernel counts it as written, the next says nothing */
     uint32_t calls_hidden;     /* no proxy can be started: programs without the library are not tracked */
     uint32_t outside_for_good; /* some of them have no process slot to ask after */
     uint64_t said[MM_SAID];    /* hashes of what a person has been told: each thing once in a run */

@@ -27,7 +27,7 @@ static long log_open(int flags)
 long mm_synced(long e)
 {
     if (e == -EIO || e == -ENOSPC || e == -EDQUOT || e == -EROFS)
-        __atomic_store_n(&mm_area->head->unsynced, 1, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&mm_area->head->unsynced, 1, __ATOMIC_RELAXED);
     return e;
 }
 
