@@ -145,3 +145,22 @@ def test_a_journal_that_cannot_be_read(area: Area) -> None:
         list(area.journal(8))
     with area.session_lock(), area.frozen(), said:
         Looks(area)
+
+
+def test_a_flag_that_another_process_sets_meanwhile_stays(area: Area) -> None:
+    """Each sees what it has set itself, whatever the other does to its own."""
+    def toggles(flag: int) -> bool:
+        for _ in range(20000):
+            area.flag(flag)
+            if not area.head.flags & flag:
+                return False
+            area.flag(clear=flag)
+            if area.head.flags & flag:
+                return False
+        return True
+
+    child = os.fork()
+    if child == 0:
+        os._exit(not toggles(lib.MM_MOVES))
+    own = toggles(lib.MM_GONE)
+    assert (own, os.waitpid(child, 0)[1]) == (True, 0)

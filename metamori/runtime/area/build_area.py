@@ -56,6 +56,7 @@ long mm_queue_copy(int queue, char *out, uint64_t room, uint64_t most);
 long mm_queue_send(int queue, const char *message, uint64_t size, uint32_t priority);
 char *mm_shm_attach(int id, int only_read);
 long mm_shm_detach(const char *at);
+void mm_run_flags(struct mm_area *area, uint32_t set, uint32_t clear);
 """)
 ffibuilder.set_source(
     "metamori._area",
@@ -119,6 +120,14 @@ static int mm_has_flags(const char *path)
     struct statx st;
     return mm_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, &st) == 0
         && (st.stx_attributes & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND)) != 0;
+}
+
+/* Of the header: whoever changes others of them at the same moment loses none. */
+static void mm_run_flags(struct mm_area *area, uint32_t set, uint32_t clear)
+{
+    uint32_t *flags = &mm_head(area)->flags;
+    __atomic_or_fetch(flags, set, __ATOMIC_SEQ_CST);
+    __atomic_and_fetch(flags, ~clear, __ATOMIC_SEQ_CST);
 }
 
 /* 0: they are one; 1 and 2: which comes first. */

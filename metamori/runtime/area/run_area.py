@@ -202,9 +202,13 @@ class Area:
         if self.head.flags & (lib.MM_CLOSED | lib.MM_OVER):
             raise NoLiveRun(f"no run is alive in {os.path.dirname(self.path)}; the last one is just ending")
 
+    def flag(self, set_: int = 0, clear: int = 0) -> None:
+        """Bits of head.flags. Others change theirs at the same moment."""
+        lib.mm_run_flags(self._area, set_, clear)
+
     def retire(self) -> None:
         """The run is over, in one step: nobody finds its area any more. What it says can still be read here."""
-        self.head.flags |= lib.MM_CLOSED       # whoever is still attached is told so first
+        self.flag(lib.MM_CLOSED)           # whoever is still attached is told so first
         try:
             retire(self.path, durable=self.head.pif_count > 1 or self.head.journal_tail > 8)
         finally:

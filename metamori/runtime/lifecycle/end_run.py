@@ -24,9 +24,9 @@ def close_if_empty(area: Area) -> bool:
     if has_staying(area):
         return False
     with area.session_lock():              # who waits for that may be the one that stays
-        area.head.flags |= lib.MM_CLOSED
+        area.flag(lib.MM_CLOSED)
         if has_staying(area):
-            area.head.flags &= ~lib.MM_CLOSED
+            area.flag(clear=lib.MM_CLOSED)
         return bool(area.head.flags & lib.MM_CLOSED)
 
 

@@ -87,7 +87,7 @@ def _finish(store: Store, not_here: Callable[[bytes], bool]) -> str:
         raise _foreign(folder, f"of an earlier time: the store has checkpoint {store.newest}")
     if not store.is_copied:
         _renumber(store, area)
-    area.head.flags |= lib.MM_CLOSED       # whoever waits for it to take a checkpoint is told so
+    area.flag(lib.MM_CLOSED)               # whoever waits for it to take a checkpoint is told so
     session = Session(store, area)
     try:
         index = finish(session, "killed", killed=True)

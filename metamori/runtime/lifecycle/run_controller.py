@@ -368,13 +368,13 @@ class Live:
                 end_run.finish(session, self._reason(status), killed, over=is_last)
             if is_last:
                 return True
-            session.area.head.flags &= ~lib.MM_SUPERVISED
+            session.area.flag(clear=lib.MM_SUPERVISED)
             if end_run.has_staying(session.area):
                 session.area.head.supervisor = 0
                 return False
             if killed and session.area.head.flags & lib.MM_ISOLATE:
                 return True                # its files have gone back
-            session.area.head.flags |= lib.MM_SUPERVISED       # who went amid this believed that we would
+            session.area.flag(lib.MM_SUPERVISED)   # who went amid this believed that we would
 
     def _reason(self, status: int) -> str:
         """What the last index says."""

@@ -51,7 +51,7 @@ def _area(store: Store, config: Config, run: int, flags: int) -> Area:
     head.keep_last, head.max_bytes = config.keep_last, config.max_bytes
     head.committed_block = head.epoch_block
     head.committed_journal = 8
-    head.flags |= flags
+    area.flag(flags)
     if code := -lib.mm_room(area.pointer, 0):
         raise OSError(code, os.strerror(code))
     return area

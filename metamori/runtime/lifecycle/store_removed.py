@@ -56,7 +56,7 @@ class Watch:
     def write_back(self) -> list[bytes]:
         """What is redirected goes into the files, and nothing is redirected any more. Files where that failed."""
         area, failed = self._area, []
-        area.head.flags |= lib.MM_GONE
+        area.flag(lib.MM_GONE)
         area.freeze()
         try:
             for slot in list(area.pifs()):
@@ -66,7 +66,7 @@ class Watch:
                 except OSError:
                     if not p.flags & lib.MM_NAMELESS:    # of those nobody is left who could read it
                         failed.append(area.pif_path(p))
-            area.head.flags &= ~(lib.MM_ISOLATE | lib.MM_SINGLE)
+            area.flag(clear=lib.MM_ISOLATE | lib.MM_SINGLE)
         finally:
             area.thaw()
         return failed

@@ -136,7 +136,7 @@ def _is_now(session: Session, slot: int, path: bytes) -> bool:
         return False
     wal.moved(session.area, (p.dev, p.ino, p.btime_ns), (st.st_dev, st.st_ino, birth))
     session.area.identify(slot, st.st_dev, st.st_ino, birth)
-    session.area.head.flags |= lib.MM_MOVES
+    session.area.flag(lib.MM_MOVES)
     p.flags |= lib.MM_MOVED
     p.flags &= ~(lib.MM_HOME | lib.MM_ENGINE)      # nobody maps it (`movable`), and no engine has it yet
     if p.flags & lib.MM_MAPPED:
