@@ -78,7 +78,37 @@ for fd in (once, goes_on, asked, waits):
         except BlockingIOError:
             print("nothing")
 """
-SCRIPTS = {"shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS}
+# as many as there may be, some of them where whoever brings it back puts what is not in place yet
+NUMBERS = """
+import fcntl, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+def opened(name, number=0):
+    fd = os.open(name, os.O_RDWR | os.O_CREAT)
+    os.write(fd, name.encode())
+    if number:
+        os.set_inheritable(fd, False), os.dup2(fd, number), os.close(fd)
+    return number or fd
+files = {name: opened(name, number) for name, number in (("one", 34), ("two", 41), ("three", 55))}
+files |= {str(each): opened(str(each)) for each in range(FILES)}
+taken()
+print([name for name, fd in files.items() if os.pread(fd, 9, 0) != name.encode()], len(files), max(files.values()))
+"""
+# descriptors of places (O_PATH): they are no ends of what is there
+PLACES = """
+import errno, fcntl
+os.mkfifo("fifo")
+this = socket.socket(socket.AF_UNIX)
+this.bind("name")
+places = [os.open(each, os.O_PATH) for each in ("fifo", "name", ".")]
+taken()
+print([fcntl.fcntl(each, fcntl.F_GETFL) & os.O_PATH for each in places], os.readlink(f"/proc/self/fd/{places[0]}")[-5:])
+try:
+    os.open("fifo", os.O_WRONLY | os.O_NONBLOCK)
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"""
+SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptors": NUMBERS.replace("FILES", "44"),
+           "places": PLACES, "shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS}
 
 
 @pytest.mark.parametrize("what", SCRIPTS)

@@ -72,21 +72,41 @@ def raise_limit() -> tuple[tuple[int, int], int]:
     return limit, min(_HIGH, limit[1] // 2) if limit[1] > 0 else _HIGH
 
 
-def put_all(entries: Iterable[DescriptorEntry], given: dict[int, int], paths: dict[int, bytes]) -> None:
-    """In the process itself: each at a number out of the way first, then into place: no order can go wrong.
+def hold(entries: Iterable[DescriptorEntry], base: int) -> None:
+    """Numbers out of the way that programs have: nothing else is opened there."""
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    for number in {each.descriptor for each in entries if each.descriptor >= base}:
+        got = fcntl.fcntl(nothing, fcntl.F_DUPFD_CLOEXEC, number)
+        if got != number:                  # something is
+            os.close(got)
+    os.close(nothing)
 
-    given: those that are open, by the number that they are to have.
+
+def put_all(entries: Iterable[DescriptorEntry], given: dict[int, int], paths: dict[int, bytes]) -> None:
+    """In the process itself. What is open already is out of the way first, the rest is opened into place, from the last
+    number on: for all of them twice there may be no room, and the first are this process's own.
+
+    given: those that are open, out of the way, by the number that they are to have.
     """
     entries = list(entries)
     limit, base = raise_limit()
-    opened = {each.descriptor: given[each.descriptor] if each.descriptor in given
-              else up(open_one(each, paths), base) for each in entries if each.same_as < 0}
-    for each in entries:
-        source = opened[each.same_as if each.same_as >= 0 else each.descriptor]
-        os.dup2(source, each.descriptor)   # close on exec comes in the program itself
-    for fd, high in opened.items():
-        if fd not in given:
-            os.close(high)
+    hold(entries, base)
+    own = {each.descriptor: up(open_one(each, paths), base) for each in entries
+           if each.kind == "standard" and each.same_as < 0 and each.descriptor not in given}
+    for each in sorted(entries, key=lambda each: (each.same_as >= 0, -each.descriptor)):
+        at = each.descriptor
+        source = each.same_as if each.same_as >= 0 else given.get(at, own.get(at, -1))
+        if source >= 0:
+            os.dup2(source, at)            # close on exec comes in the program itself
+            continue
+        opened = open_one(each, paths)
+        if opened == at:
+            os.set_inheritable(at, True)
+        else:
+            os.dup2(opened, at)
+            os.close(opened)
+    for high in own.values():
+        os.close(high)
     for fd in {0, 1, 2} - {each.descriptor for each in entries}:
         try:
             os.close(fd)

@@ -301,6 +301,7 @@ class Tree:
         """In the first process, before there is another."""
         _, base = descriptor_restart.raise_limit()
         self.base = base
+        descriptor_restart.hold((each for member in self.members for each in member.descriptors), base)
         segments = segment_restart.made(self.meta.segments, base)
         self.objects = sysv_restart.made(self.area, self.meta.segments)
         self.queues = queue_restart.made(self.area, self.meta.segments, base)

@@ -100,6 +100,11 @@ class Open:
         return self.st.st_ino
 
     @property
+    def is_place(self) -> bool:
+        """A fifo's or a socket's, of which it is no end (O_PATH)."""
+        return self.flags & os.O_PATH != 0 and stat.S_IFMT(self.st.st_mode) in (stat.S_IFIFO, stat.S_IFSOCK)
+
+    @property
     def locks(self) -> bytes:
         """Its file locks, a line each as /proc has them."""
         return b"\n".join(line for line in self.info.splitlines() if line.startswith(b"lock:"))
@@ -175,6 +180,8 @@ class Run:
             if identity in self._given or own.get(fd) == identity:
                 this.standard = self._standard(this)
             kind = stat.S_IFMT(this.st.st_mode)
+            if this.is_place:
+                continue
             if kind == stat.S_IFIFO:
                 self.ends[this.path] = self.ends.get(this.path, 0) | 1 << (this.flags & _ACCESS)
                 if this.st.st_size:
@@ -272,6 +279,8 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
         return this.entry("standard", position=standard)
     if this.fd <= 2 and _is_of_outside(this, run):
         return this.entry("standard", position=this.fd)
+    if this.is_place:
+        return _place(this)
     if stat.S_ISFIFO(mode):
         return _pipe(this, run)
     if stat.S_ISREG(mode) and this.path.startswith(_MEMORY):
@@ -313,6 +322,13 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
         return _device(this, name, run)
     what = "io_uring" if b"io_uring" in this.path else name
     raise Refused(f"descriptor {this.fd} is {what}, which cannot come back with the program")
+
+
+def _place(this: Open) -> DescriptorEntry:
+    if not this.path.startswith(b"/") or not this.st.st_nlink:
+        name = this.path.decode(errors="replace")
+        raise Refused(f"descriptor {this.fd} is the place of '{name}', which cannot come back with the program")
+    return this.entry("file", position=0)
 
 
 def _is_queue(this: Open) -> bool:
