@@ -136,6 +136,12 @@ def test_threads_are_scheduled_as_they_were(tmp_path: Path) -> None:
     came_back(case, 1)
 
 
+def test_what_it_has_told_the_kernel(tmp_path: Path) -> None:
+    case = Memory(tmp_path, [built(tmp_path, "settings.c")])
+    run_of(case)
+    came_back(case, 1)
+
+
 # a time of day: two that are to come, one of them every 50 s from then on, and one that says when the clock is set
 WALL = """
 import ctypes, os, struct, time

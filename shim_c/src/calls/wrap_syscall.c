@@ -247,6 +247,7 @@ static long process_call(long number, long a, long b, long c, long d, long e, lo
     ON(fchdir, fchdir(I(a)));
     ON(prctl, prctl(I(a), b, c, d, e));
     ON(rseq, result(MM_NUMBERS(long, mm_rseq(a, b, c, d))));   /* no image is made between the call and the note of it */
+    ON(membarrier, a & MM_REGISTER ? result(MM_NUMBERS(long, mm_membarrier(a, b, c))) : REAL(syscall)(number, a, b, c));
     case SYS_seccomp:
     case SYS_landlock_restrict_self:
         return mm_confining(number, a, b, c);

@@ -129,11 +129,13 @@ struct mm_wait {
 };
 extern __thread struct mm_wait mm_wait __attribute__((tls_model("initial-exec")));
 
+#define MM_SETTINGS 4                   /* of prctl (settings.c) */
 /* What the kernel keeps for a thread and struct mm_thread has no place for: it comes back with the thread's own memory. */
 struct mm_of_thread {
     uint64_t rseq;                     /* what it has registered by the system call, where the C library has nothing; 0: nothing */
     uint32_t rseq_length, rseq_signature;
-    int io_priority;                   /* as the kernel has it */
+    int io_priority;                   /* as the kernel has it, like the next; below 0: it does not say */
+    int64_t setting[MM_SETTINGS], personality;
 };
 extern __thread struct mm_of_thread mm_of_thread __attribute__((tls_model("initial-exec")));
 
@@ -234,6 +236,13 @@ int mm_ran_out_since(const struct mm_timer *of);
 /* waits.c */
 void mm_wait_again(void *context);
 long mm_rseq(long area, long length, long flags, long signature);
+
+/* settings.c */
+#define MM_REGISTER (1 << 2 | 1 << 4 | 1 << 6 | 1 << 8)        /* commands of membarrier: others fail without */
+void mm_settings_note(void);
+void mm_settings_back(void);
+long mm_membarrier(long command, long flags, long processor);
+void mm_barriers_back(void);
 
 /* save.c */
 void mm_save(void);

@@ -301,6 +301,7 @@ void mm_process_state_back(const struct mm_memory_image *image)
 {
     if (asked_for >> MM_TILES & 1 && sys(SYS_arch_prctl, ASK_FOR, MM_TILES) < 0)
         mm_cannot_come_back("the kernel does not give it the processor's tiles (AMX)", "");
+    mm_barriers_back();
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (i != SIGKILL && i != SIGSTOP && i != MM_MEMORY_SIGNAL)
             sys(SYS_rt_sigaction, i, &image->action[i], 0, 8);

@@ -49,6 +49,7 @@ void mm_note_thread(struct mm_thread *t)
                    | (sys(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? MM_SET_NO_PRIVILEGES : 0)
                    | (sys(SYS_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1 ? MM_SET_NO_THP : 0);
     note_processors(t);
+    mm_settings_note();
     sys(SYS_rt_sigpending, &t->pending, 8);        /* those of the process too: mm_process_state knows them */
 }
 

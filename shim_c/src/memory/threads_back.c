@@ -77,6 +77,7 @@ static void set_last(const struct mm_thread *t)
     sys(SYS_prctl, PR_SET_THP_DISABLE, (t->scheduling & MM_SET_NO_THP) != 0, 0, 0, 0);
     if (t->scheduling & MM_SET_NO_PRIVILEGES)
         sys(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    mm_settings_back();
     sys(SYS_prctl, PR_SET_PDEATHSIG, death, 0, 0, 0);
     if (death && sys(SYS_getppid) != parent)       /* it has ended since */
         sys(SYS_tgkill, sys_getpid(), sys_gettid(), death);
