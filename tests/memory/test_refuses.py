@@ -148,6 +148,10 @@ CASES = {
                             "it has another root folder, which cannot come back with the program"),
     "users of its own": ("import ctypes; assert not ctypes.CDLL(None).unshare(0x10000000)", "",
                          "it has users of its own, which cannot come back with the program"),
+    "a network of its own": ("import ctypes; assert not ctypes.CDLL(None).unshare(0x40000000)", "",
+                             "it has a network of its own, which cannot come back with the program"),
+    "objects of its own": ("import ctypes; assert not ctypes.CDLL(None).unshare(0x8000000)", "",
+                           "it has System V objects of its own, which cannot come back with the program"),
     "mounts of its own": ("import ctypes; assert not ctypes.CDLL(None).unshare(0x20000)", "",
                           "it has mounts of its own, which cannot come back with the program"),
     "a thread with a folder of its own": (
@@ -218,8 +222,9 @@ def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: s
         own = ["/usr/bin/python3", "-c", filters]
     if what == "fewer capabilities" and os.geteuid():
         pytest.skip("only root can")
-    if what in ("another root folder", "users of its own", "mounts of its own") and (
-            os.geteuid() or subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode):
+    if what in ("another root folder", "users of its own", "mounts of its own", "a network of its own",
+                "objects of its own") and (os.geteuid() or subprocess.run(
+                    ["unshare", "-m", "true"], capture_output=True, check=False).returncode):
         pytest.skip("only root can, and not in every container")
     script = tmp_path / "program.py"
     script.write_text(f"import os\n{before}\n{WAITS}\n{after}\nprint('done')\n")

@@ -62,7 +62,8 @@ def owner(look: ProcLook) -> tuple[int, int]:
 
 
 _NONE = b"0" * 16                          # of capabilities
-_ELSEWHERE = {"root": "another root folder", "ns/mnt": "mounts of its own", "ns/user": "users of its own"}
+_ELSEWHERE = {"root": "another root folder", "ns/mnt": "mounts of its own", "ns/user": "users of its own",
+              "ns/net": "a network of its own", "ns/ipc": "System V objects of its own"}
 
 
 @lru_cache(maxsize=1)

@@ -43,10 +43,10 @@ _LEFT = "holds a connection that was closed and not accepted yet"
 _NEVER = "and cannot come back with the program"
 # level, names in <asm-generic/socket.h>, <linux/in.h>, <linux/in6.h>, <linux/tcp.h>
 _OPTIONS = {
-    _SOCKET: (2, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 18, 20, 21, 25, 29, 34, 35, 37, 46),
-    _IP: (1, 2, 6, 8, 10, 11, 12, 13, 15, 19, 20, 24, 32, 33, 34, 49),
+    _SOCKET: (2, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 18, 20, 21, 25, 29, 34, 35, 36, 37, 40, 42, 46, 47, 60, 76),
+    _IP: (1, 2, 6, 8, 10, 11, 12, 13, 15, 19, 20, 21, 24, 32, 33, 34, 49, 50),
     _IPV6: (16, 18, 19, 23, 25, 26, 49, 51, 66, 67, 70),
-    _TCP: (1, 4, 5, 6, 7, 8, 9, 13, 18, 23, 25),
+    _TCP: (1, 4, 5, 6, 7, 8, 9, 13, 18, 23, 25, 36),
 }
 
 

@@ -2,6 +2,7 @@
 
 count: one more; look: everything that it knows of its sockets. It ends when the file "go" is there.
 """
+import contextlib
 import json
 import os
 import selectors
@@ -10,7 +11,7 @@ import sys
 
 S = socket.SOL_SOCKET
 OPTIONS = [(S, socket.SO_REUSEADDR), (S, socket.SO_REUSEPORT), (S, socket.SO_KEEPALIVE), (S, socket.SO_RCVBUF),
-           (S, socket.SO_BROADCAST), (socket.IPPROTO_TCP, socket.TCP_NODELAY),
+           (S, socket.SO_BROADCAST), (S, 36), (S, 40), (S, 42), (S, 60), (socket.IPPROTO_TCP, socket.TCP_NODELAY),
            (socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT), (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)]
 
 
@@ -35,7 +36,9 @@ def made():
     hidden.bind(b"\0metamori-%d" % os.getpid())
     hidden.listen(3)
     udp = socket.socket(type=socket.SOCK_DGRAM)
-    udp.setsockopt(S, socket.SO_BROADCAST, 1)
+    for each in (socket.SO_BROADCAST, 36, 40, 60):      # SO_MARK, SO_RXQ_OVFL, SO_ZEROCOPY
+        with contextlib.suppress(OSError): # which the user may not
+            udp.setsockopt(S, each, 1)
     udp.bind(("127.0.0.1", 0))
     found = {"tcp": tcp, "shared": shared, "unix": unix, "hidden": hidden, "udp": udp, "unused": socket.socket()}
     if os.path.exists("/proc/net/if_inet6"):
