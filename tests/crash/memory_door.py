@@ -286,7 +286,7 @@ class MemoryDoor:
     def birth_ns(self, path: bytes) -> int:
         return 0
 
-    def is_shut_by_flags(self, path: bytes) -> bool:
+    def is_shut_by_flags(self, path: bytes, may_grow: bool = False) -> bool:
         return False
 
     def rename(self, source: bytes, target: bytes) -> None:

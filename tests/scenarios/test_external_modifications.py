@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -16,7 +17,9 @@ from pathlib import Path
 import pytest
 from lab import Lab
 
-from metamori.store.io.os_io import REAL
+from metamori.store.io.os_io import REAL, Door
+from metamori.store.read.store import Store
+from metamori.store.restore import restore
 
 SHORT, LONG = b"result1\n", b"0123456789abcdef" * 20_000
 
@@ -84,14 +87,41 @@ def lost_in_log(lab: Lab) -> dict[int, list[str]]:
             for entry in lab.log()["checkpoints"] if entry["lost"]}
 
 
+class Killed(BaseException):
+    pass
+
+
+class Stops(Door):
+    """Whoever restores is killed when head has its name, or before."""
+
+    def __init__(self, after: bool) -> None:
+        self._after = after
+
+    def rename(self, source: bytes, target: bytes) -> None:
+        is_head = os.path.basename(target) == b"head"
+        if self._after or not is_head:
+            super().rename(source, target)
+        if is_head:
+            raise Killed
+
+
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("gone", ["rm a", "mv c a"])
-def test_of_what_came_back_nothing_is_lost(lab: Lab, way: Callable[[Path], None], gone: str) -> None:
-    """The only copy was in the store, and a restore has moved it back."""
+@pytest.mark.parametrize("killed", [None, False, True], ids=["", "before-head", "after-head"])
+@pytest.mark.parametrize("gone", ["rm a", "mv c a", "rm a; {back}", "mv c a; {back}"])
+def test_of_what_came_back_nothing_is_lost(
+    lab: Lab, way: Callable[[Path], None], gone: str, killed: bool | None
+) -> None:
+    """The only copy was in the store, and a restore has moved it back: after the run, or in it."""
     for name in "abc":
         (lab.work / name).write_bytes(name.encode() * 3000)
     before = lab.state()
-    assert lab.run(["sh", "-c", gone]).returncode == 0
+    back = shlex.join(map(str, lab.argv("restore", 0)))
+    assert lab.run(["sh", "-c", gone.format(back=back)]).returncode == 0
+    if killed is not None and "{" not in gone:
+        with Store.open(str(lab.store), door=Stops(killed)) as store, pytest.raises(Killed):
+            store.lock()
+            restore.move_home(store, 0)
+        lab.verb("log")
     lab.restore(0)
     lab.assert_state(before, "back")
     way(lab.work / "a")

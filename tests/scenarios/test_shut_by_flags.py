@@ -173,6 +173,34 @@ def test_what_the_kernel_does_not_let_go_is_not_kept(both: tuple[Lab, Lab]) -> N
     assert native.stdout.endswith(b"[]\n") and native.stdout.count(b"('Operation not permitted', True)") == 6
 
 
+@pytest.mark.parametrize(("flag", "goes"), [("+i", False), ("+a", True)], ids=["immutable", "append-only"])
+def test_names_that_would_come_where_none_can(both: tuple[Lab, Lab], flag: str, goes: bool) -> None:
+    """All that comes before was done, and the rest waited: after the run, and inside the program."""
+    lab = both[0]
+    folder = lab.work / "folder"
+    folder.mkdir()
+    (folder / "in").write_bytes(b"old " * 5000)
+    before = lab.state()
+    session = lab.start()
+    session.must(["checkpoint", "open immutable w,trunc", "rename closed other", "unlink folder/in"])
+    then = lab.state()
+    subprocess.run(["chattr", flag, folder], check=True)
+    try:
+        if not goes:
+            assert session.ask("restore 1") == "-1 EPERM"
+            lab.assert_state(then, "nothing has moved")
+        assert session.end() == 0, session.stderr()
+        said = lab.restore(0, "--force", code=0 if goes else 1).stderr
+        if not goes:
+            assert "folder: Operation not permitted; no file was touched" in said
+            lab.assert_state(then, "nothing has moved")
+    finally:
+        subprocess.run(["chattr", "-i", "-a", folder], check=True)
+    lab.restore(0, "--force")
+    lab.assert_state(before, "as before the run")
+    lab.verb("verify")
+
+
 LOSES = """
 import os, subprocess, sys
 fd = os.open("program", os.O_RDWR)

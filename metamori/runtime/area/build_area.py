@@ -24,7 +24,7 @@ long mm_punch_hole(int fd, int64_t start, int64_t length);
 long mm_allocate(int fd, int64_t start, int64_t length);
 long mm_write_out(int fd, int64_t start, int64_t length, int wait);
 int64_t mm_birth_ns(const char *path, int follow);
-int mm_has_flags(const char *path);
+int mm_has_flags(const char *path, int append_only);
 long mm_order_of_descriptions(int pid, int fd, int other_pid, int other);
 long mm_order_of_watched(int pid, int fd, int set_pid, int set, uint32_t number, uint32_t which);
 long mm_tee(int from, int to, size_t count);
@@ -115,11 +115,11 @@ static int64_t mm_birth_ns(const char *path, int follow)
 }
 
 /* Of chattr, which keep writers out, and those who change its names. */
-static int mm_has_flags(const char *path)
+static int mm_has_flags(const char *path, int append_only)
 {
     struct statx st;
     return mm_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, &st) == 0
-        && (st.stx_attributes & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND)) != 0;
+        && (st.stx_attributes & (STATX_ATTR_IMMUTABLE | (append_only ? STATX_ATTR_APPEND : 0))) != 0;
 }
 
 /* Of the header: whoever changes others of them at the same moment loses none. */

@@ -62,11 +62,14 @@ def put_home(session: SessionState, index: int) -> None:
         area.give_room(redirected=False, checkpoint=False)
         make_durable(session, index)
         with no_collection():
+            aside = {each.inode for each in store.head.kept}
             restore.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
                              durable=True, kept=kept_homes(session))
             # after the commit, which has the room that is left; of a job whoever ends it does (runtime/job/finish.py)
             if not session.single and not area.head.flags & lib.MM_JOB:
-                safety_copies.keep(store, index, area.head.run, clone=session.durable)
+                came = aside - {each.inode for each in store.head.kept}
+                only = safety_copies.of_run(store, area.head.run) | came
+                safety_copies.keep(store, index, area.head.run, clone=session.durable, only=only)
         _all_at_home(area)
         size = store.buffers.size(area.head.run)
         area.head.next_block = max(area.head.next_block, -(-size // CHUNK) * (CHUNK // BLOCK))

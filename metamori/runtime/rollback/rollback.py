@@ -29,10 +29,12 @@ from metamori.runtime.rollback.files_beside import arrive, give_attributes
 from metamori.runtime.rollback.names_back import Look
 from metamori.runtime.rollback.relocate import arrived, find_names, movable, next_time_too, put_aside
 from metamori.runtime.rollback.sole_process import require_alone
-from metamori.store.format.records import UndoEntry
+from metamori.store.format.records import Intent, UndoEntry
 from metamori.store.io import commit
 from metamori.store.read.state import State
+from metamori.store.read.store import Store
 from metamori.store.restore.redo import Applier, read_intent
+from metamori.store.restore.restore import require_no_flags
 
 if TYPE_CHECKING:
     from metamori._area import mm_actions
@@ -155,6 +157,7 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
         plan = look.plan()
         movable(session, plan, reopened)
         crossing = set(plan.across())
+        require_no_flags(store, Intent(index, names=tuple(plan.ops)))
     _record_saved(session, cut, undone)    # else room would be counted for bytes as if they were still in place
     checked = TakenOver(store, index)
 
@@ -219,7 +222,15 @@ def _record_saved(session: Session, cut: Cut, undone: dict[int, list[UndoEntry]]
             store.buffers.sync(area.head.run)
     session.will_write_records()
     for after_index, entries in sorted(undone.items()):
-        store.add_undo(entries, after_index, durable=session.durable)
+        if new := [each for each in entries if not _is_said(store, after_index, each)]:
+            store.add_undo(new, after_index, durable=session.durable)
+
+
+def _is_said(store: Store, after_index: int, entry: UndoEntry) -> bool:
+    """By a try before this, which was refused."""
+    known, shift = store.undo_log.saved_for(entry.inode, after_index), entry.buffer_start - entry.start
+    return not any(known.gaps(entry.start, entry.end)) and all(
+        (aml.run, aml.offset - aml.start) == (entry.run, shift) for aml in known.find(entry.start, entry.end))
 
 
 def _leave_present(session: Session, cut: Cut) -> None:

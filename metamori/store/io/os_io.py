@@ -234,9 +234,9 @@ class Door:
             raise OSError(-born, os.strerror(-born), path)
         return born
 
-    def is_shut_by_flags(self, path: bytes) -> bool:
-        """Whether chattr has made it immutable, or such that it can be appended to only."""
-        return bool(lib.mm_has_flags(path))
+    def is_shut_by_flags(self, path: bytes, may_grow: bool = False) -> bool:
+        """Whether chattr has made it immutable; or, unless may_grow, such that it can be appended to only."""
+        return bool(lib.mm_has_flags(path, not may_grow))
 
     @_let_in(0, 1, inside=True)
     def rename(self, source: bytes, target: bytes) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from contextlib import suppress
 from itertools import groupby
 
 from metamori.errors import ChangedOutside, Damaged, MetamoriError
@@ -87,13 +88,7 @@ def move_home(
                              f"than at checkpoint {index}; --force writes it all the same", tuple(work.exposed))
     require_all(store, index, ((op.run, op.buffer_start, op.buffer_start + op.end - op.start)
                                for op in work.intent.writes if op.run))
-    aside = {each.inode for each in store.head.kept}
     _carry_out(store, work, run, save_preimages, durable)
-    came = aside - {each.inode for each in store.head.kept}
-    if came and save_preimages:            # the store does not hold them any more (docs/adr/0030)
-        from metamori.store.restore import safety_copies  # a run that begins needs none of it
-
-        safety_copies.keep(store, index, run or newest_run(store), durable, durable, came)
     return work
 
 
@@ -154,6 +149,7 @@ def recover(store: Store, durable: bool = True, looks: bool = False) -> list[byt
     if intent is None:
         return None if leaving is None else []
     if store.head.index == intent.target:
+        _copy_what_came(store, intent, durable)
         commit.remove_file(store.door, store.layout.intent, durable)
         return []
     layout = store.layout
@@ -168,7 +164,7 @@ def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable
                       + sum(save.end - save.start for save in work.saves if save_preimages))
     try:
         if what == "restoring" and not retire:
-            _require_no_flags(store, work.intent)
+            require_no_flags(store, work.intent)
         if save_preimages and work.saves:
             _save(store, work.saves, run or newest_run(store), durable)
         clear_stages(store, work.intent)
@@ -244,10 +240,23 @@ def _finish(store: Store, intent: Intent, durable: bool, record: bytes, looks: b
             names = store.state(intent.target).existing()
             _sweep(store, (identity_now(store.door, each.path) for each in names if each.kind == "file"), intent.kept)
         store.set_head(intent.target, kept, durable, noted=True, touched=touched, theirs=theirs)
+        _copy_what_came(store, intent, durable)
         commit.remove_file(store.door, record, durable)
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
     return sorted(theirs)
+
+
+def _copy_what_came(store: Store, intent: Intent, durable: bool) -> None:
+    """Of files that have left `kept/`, which only the user's own hold now (docs/adr/0030)."""
+    came = {op.inode for op in intent.names
+            if op.op == "drop" and os.path.dirname(op.path) == store.layout.kept_folder}
+    came -= {op.inode for op in intent.names if op.op == "keep"}       # there on the way only
+    if came:
+        from metamori.store.restore import safety_copies  # a run that begins needs none of it
+
+        with suppress(Damaged):
+            safety_copies.keep(store, intent.target, newest_run(store), durable, durable, came)
 
 
 def _changed(store: Store, target: int, touched: Container[bytes]) -> Iterator[bytes]:
@@ -314,14 +323,23 @@ def _save(store: Store, saves: list[Save], run: int, durable: bool) -> None:
     store.add_undo(entries, store.newest, durable)
 
 
-def _require_no_flags(store: Store, intent: Intent) -> None:
-    """No file that changes or loses a name, nor its folder, is shut by chattr: half of the move would be done."""
-    paths = {op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
-    paths |= {op.path for op in intent.names if op.op in ("keep", "unlink", "rename", "drop")}
-    paths |= {os.path.dirname(op.path) for op in intent.names
-              if op.op in ("keep", "unlink", "rmdir", "rename", "drop")}
-    for path in sorted(paths):
-        if store.door.is_shut_by_flags(path):
+def require_no_flags(store: Store, intent: Intent) -> None:
+    """No file that changes, or gets or loses a name, nor its folder, is shut by chattr: half of the move would be done.
+    PermissionError; nothing is touched."""
+    shut = {op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
+    growing: set[bytes] = set()            # folders in which names only come
+    for op in intent.names:
+        if op.op in ("keep", "unlink", "rmdir", "rename", "drop"):
+            shut |= {os.path.dirname(op.path)} | ({op.path} if op.op != "rmdir" else set())
+        if op.op not in ("keep", "unlink", "rmdir", "drop"):
+            comes = op.other if op.op == "rename" else op.path
+            found = lstat_or_none(store.door, comes)
+            if found is None:
+                growing.add(os.path.dirname(comes))
+            elif op.mtime_ns and (found.st_mode & 0o7777, found.st_mtime_ns) != (op.mode & 0o7777, op.mtime_ns):
+                shut.add(comes)
+    for path in sorted(shut | growing):
+        if store.door.is_shut_by_flags(path, may_grow=path not in shut):
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
 
 

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Set
 from metamori._area import ffi
 from metamori.store.format.records import PifEntry, UndoEntry
 from metamori.store.io.buffers import BLOCK_BYTES
-from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.view import HOME, Piece
 
@@ -46,7 +45,7 @@ class _Copies:
 
     def __init__(self, store: Store, index: int, run: int, clone: bool, only: Set[int] | None) -> None:
         self._store, self._state, self._run = store, store.state(index), run
-        self._inodes = _of_run(store, self._state, run) if only is None else only & self._state.pifs.keys()
+        self._inodes = (of_run(store, run) if only is None else only) & self._state.pifs.keys()
         self._place = -(-store.buffers.size(run) // BLOCK_BYTES) * BLOCK_BYTES
         self._left, self._can_clone = _ALL_BYTES, clone
         self._entries: list[UndoEntry] = []
@@ -146,11 +145,11 @@ class _Copies:
             self._entries += entries
 
 
-def _of_run(store: Store, state: State, run: int) -> set[int]:
-    """Objects that a run's checkpoints speak of, up to a state of it."""
+def of_run(store: Store, run: int) -> set[int]:
+    """Objects that a run's checkpoints speak of, those of branches that it went back from too; it is the newest."""
     found: set[int] = set()
-    for index in store.history.chain(state.index):
+    for index in reversed(store.indexes):
         if not index or store.meta(index).run != run:
             break
         found.update(pif.inode for pif in store.meta(index).pifs)
-    return found & state.pifs.keys()
+    return found
