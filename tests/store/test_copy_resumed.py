@@ -10,6 +10,7 @@ import pytest
 from synthetic import Run, take_snapshot
 
 from metamori.errors import MetamoriError
+from metamori.store.io.os_io import Door
 from metamori.store.read.store import Store
 from metamori.store.restore import export
 
@@ -60,6 +61,21 @@ def test_a_copy_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: i
         assert take_snapshot(tmp_path / "copy") == take_snapshot(tmp_path / "whole")
         assert len(list((tmp_path / "copy/files").iterdir())) == 4
         assert os.listdir(tmp_path / "copy") == ["files"]
+
+
+def test_a_copy_is_durable_before_it_counts_as_one(tmp_path: Path) -> None:
+    """Whoever had it could prune what it was made of, durably, and a power cut took both."""
+    synced: set[str] = set()
+
+    class Synced(Door):
+        def fsync(self, fd: int) -> None:
+            synced.add(os.readlink(f"/proc/self/fd/{fd}"))
+            assert (tmp_path / "copy" / ".metamori-unfinished-copy").exists()
+
+    made(tmp_path).close()
+    with Store.open(str(tmp_path / "store"), door=Synced()) as store:
+        export.export(store, 1, tmp_path / "copy")
+    assert synced == {str(tmp_path / "copy"), *map(str, (tmp_path / "copy").rglob("*"))}
 
 
 def test_what_a_power_cut_left_is_copied_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from metamori.errors import Damaged, MetamoriError
@@ -20,6 +20,7 @@ from metamori.store.io.os_io import boot_id
 from metamori.store.read.reader import Reader
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
+from metamori.store.restore.redo import Applier
 from metamori.store.restore.restore import unknown
 
 _UNFINISHED = b".metamori-unfinished-copy"
@@ -61,13 +62,16 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
         target = os.path.join(root, place(base, outside, entry.path))
         _private_folders(os.path.dirname(target))
         _make(store, state, entry, target, copies, trusted)
+    made = {root}
     for entry in reversed(entries):
         target = os.path.join(root, place(base, outside, entry.path))
+        made |= {target, *_folders_between(root, target)}
         tells = (state.said_of(entry.inode) if entry.kind == "file" else None) or entry
         if tells.xattrs:
             xattrs.apply(store.door, XattrOp(target, tells.xattrs))
         if entry.kind == "dir":
             attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
+    Applier(store, True, b"").sync_all(made)   # whoever has it may prune what it was made of
     os.unlink(begun)
     return Copy(len(entries), os.path.join(root, outside) if outside else b"", left_out)
 
@@ -107,6 +111,11 @@ def _private_folders(path: bytes) -> None:
     if not os.path.isdir(path):
         _private_folders(os.path.dirname(path))
         os.mkdir(path, 0o700)
+
+
+def _folders_between(root: bytes, path: bytes) -> Iterator[bytes]:
+    while (path := os.path.dirname(path)) != root:
+        yield path
 
 
 def _require_inside(entries: list[NameEntry]) -> None:

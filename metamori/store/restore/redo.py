@@ -67,8 +67,8 @@ class Applier:
         for attributes in intent.xattrs:
             self._guarded(attributes.path, xattrs.apply, self._door, attributes)
         if self._durable:
-            self._sync_all({op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
-                           | self._folders)
+            self.sync_all({op.path for ops in (intent.writes, intent.sizes, intent.xattrs) for op in ops}
+                          | self._folders)
         self._folders.clear()
 
     def _without_theirs(self, intent: Intent, since_ns: int) -> Intent:
@@ -355,7 +355,7 @@ class Applier:
                 return False
         return True
 
-    def _sync_all(self, paths: Iterable[bytes]) -> None:
+    def sync_all(self, paths: Iterable[bytes]) -> None:
         """Files, and folders with other names or attributes: each, or the whole of a disk where there are many."""
         by_device = dict[int, list[bytes]]()
         for path in sorted(paths):
