@@ -122,10 +122,12 @@ def _copy(arguments: argparse.Namespace) -> int:
                              only)
         unknown = restore.unknown(store)
         if store.has_disks:
+            import shlex  # it takes `re`
+
             from metamori.runtime.job import disks
 
             for disk in disks.all_of(store):
-                output.say(f"files on {disk.host}'s own disk: metamori restore --store {disk.store.path} "
+                output.say(f"files on {disk.host}'s own disk: metamori restore --store {shlex.quote(disk.store.path)} "
                            f"{disk.at(arguments.index)} --to DIR")
     for why in unknown:
         output.say(why)

@@ -71,14 +71,14 @@ def test_a_run_is_named_where_the_job_is_meant(lab: Lab, ranks: list[Rank]) -> N
 
 @pytest.mark.parametrize("words", [*LOOKS, *CHANGES, "checkpoint"])
 def test_folders_in_which_a_job_keeps_stores(lab: Lab, words: str) -> None:
-    store = lab.store
+    store = lab.folder / "a store"
     (store / "nodes").mkdir(parents=True)
     for name in ("format", "nodes/run"):
         (store / name).write_text("there\n")
     for folder in (store / "nodes", store / "disks"):
         code, text = said(lab, words, folder)
         assert code == (125 if words.startswith("run") else 10)
-        assert text == f"metamori: there is no store at {folder}; the job's is {store}: --store {store}\n"
+        assert text == f"metamori: there is no store at {folder}; the job's is {store}: --store '{store}'\n"
     assert not (store / "disks").exists()
 
 

@@ -45,13 +45,20 @@ def require_no_part(path: str, *which: str) -> None:
     indexes need, and what they are there, only its own store knows."""
     require_store(path)
     if above := _above(os.path.dirname(os.path.abspath(path)), *which):
-        raise MetamoriError(f"{path} is part of the job's store {above}: --store {above}")
+        raise MetamoriError(f"{path} is part of the job's store {above}: --store {_quoted(above)}")
 
 
 def require_store(path: str) -> None:
     """NoStore for a folder in which a job keeps such stores."""
     if above := _above(os.path.abspath(path), "nodes", "disks"):
-        raise NoStore(f"there is no store at {path}; the job's is {above}: --store {above}")
+        raise NoStore(f"there is no store at {path}; the job's is {above}: --store {_quoted(above)}")
+
+
+def _quoted(path: str) -> str:
+    """For a shell."""
+    import shlex  # it takes `re`
+
+    return shlex.quote(path)
 
 
 def _above(path: str, *which: str) -> str:
