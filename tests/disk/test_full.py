@@ -170,6 +170,72 @@ def test_a_run_that_may_prune_goes_on(small: Lab, rule: list[str]) -> None:
     small.verb("verify")
 
 
+MOVES = """
+import ctypes, errno, os, sys, zlib
+libc = ctypes.CDLL(None, use_errno=True)
+fd = os.open("f", os.O_RDWR)
+def seen():
+    return os.fstat(fd).st_size, zlib.crc32(os.pread(fd, 64 << 20, 0))
+before = seen()
+print("ready", flush=True)
+input()
+if libc.fallocate(fd, int(sys.argv[1]), ctypes.c_long(1 << 16), ctypes.c_long(12 << 20)) == 0:
+    print("done")
+else:
+    print(errno.errorcode[ctypes.get_errno()], seen() == before, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("mode", [0x10, 0x20, 0x08], ids=["zero", "insert", "collapse"])
+def test_what_moves_in_a_file_moves_all_or_nothing(
+    tmp_path: Path, compiled: Compile, installed: None, mode: int
+) -> None:
+    """In isolation; the kernel's own call finds its room first, too."""
+    try:
+        with mounted(tmp_path, "ext4", 64) as disk:
+            lab = Lab(disk, compiled("driver"))
+            (lab.work / "f").write_bytes(bytes(range(1, 251)) * (16 * MB // 250) + bytes(16 * MB % 250))
+            before = crc_of(lab.work / "f")
+            session = Session([*lab.argv("run", "--isolate"), "--", sys.executable, "-c", MOVES, str(mode)], lab.work,
+                              lab.env, tmp_path / "stderr")
+            lab.sessions.append(session)
+            assert session._line() == "ready"
+            filler = fill(lab.folder, 4 * MB)
+            assert session.ask("go on") == "ENOSPC True"
+            filler.unlink()
+            assert session.end() == 0, session.stderr()
+            assert crc_of(lab.work / "f") == before
+            lab.verb("verify")
+            lab.close()
+    except NoMount as why:
+        pytest.skip(str(why))
+
+
+NAMES = ["mkdir {0}", "open {0} w,creat", "link f1 {0}", "mkfifo {0}"]
+
+
+@pytest.mark.parametrize("call", [*NAMES, "unlink"])
+def test_a_run_that_may_prune_makes_room_for_names(small: Lab, call: str) -> None:
+    """As for what is written: such a call failed on a disk that was full of old checkpoints."""
+    session = small.start("--max-bytes", "1G")
+    (small.work / "f0").write_bytes(bytes(6 * MB))
+    session.must(["open f0 rw", "open f1 w,creat", "close 4", "mkdir folder"])
+    old = ("folder/" + "o" * 200 + "{0}").format
+    if call == "unlink":
+        session.must(line for n in range(6000) for line in (f"open {old(n)} w,creat", "close 4"))
+    for number in range(4):
+        session.must([*(f"pwrite 3 {MB} {at} {number + 1}" for at in range(0, 6 * MB, MB)), "checkpoint"])
+    fill(small.folder.parent / "disk")
+    for n in range(6000):
+        line = f"unlink {old(n)}" if call == "unlink" else call.format("folder/" + "n" * 200 + str(n))
+        assert session.ask(line) not in ("-1 ENOSPC", "-1 EDQUOT"), n
+        if call.startswith("open"):
+            session.must(["close 4"])
+    assert session.end() == 0, session.stderr()
+    small.verb("verify")
+
+
 @pytest.mark.parametrize("leave", [4096, 400_000, 4 * MB])
 def test_a_restore_inside_the_program_without_room(small: Lab, leave: int) -> None:
     """What an index knows of a file's end has to be saved before it is cut off: all goes back, or nothing. Once names

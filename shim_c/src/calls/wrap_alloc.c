@@ -78,14 +78,28 @@ static long shift(uint32_t slot, struct mm_pif *p, int fd, uint64_t from, uint64
 
 static int is_away(const struct mm_pif *p) { return ISOLATED(p) || (p->flags & MM_VIRTUAL); }
 
+/* In the buffer, and for the end of the run: half of such a call cannot be taken back.  0, -ENOSPC or -EDQUOT. */
+static long room_to_move(const struct mm_pif *p, uint64_t bytes)
+{
+    uint64_t blocks = bytes / MM_BLOCK + 2, next = __atomic_load_n(&mm_area->head->next_block, __ATOMIC_RELAXED);
+    long r = mm_room(mm_area, blocks);
+    if (r == 0 && p->alloc_next < p->alloc_end)
+        r = sys(SYS_fallocate, mm_buffer_fd, FALLOC_FL_KEEP_SIZE, p->alloc_next * MM_BLOCK, (p->alloc_end - p->alloc_next) * MM_BLOCK);
+    if (r == 0)
+        r = sys(SYS_fallocate, mm_buffer_fd, FALLOC_FL_KEEP_SIZE, next * MM_BLOCK, blocks * MM_BLOCK);
+    return r == -ENOSPC || r == -EDQUOT ? r : 0;
+}
+
 /* wanted: the size that it has afterwards, as the kernel allowed it. */
 static long done_away(uint32_t slot, struct mm_pif *p, int fd, int mode, uint64_t at, uint64_t end, uint64_t size, uint64_t wanted)
 {
-    long r = 0;
+    uint64_t zeroed = end < size ? end - at : at < size ? size - at : 0, moved = size > at ? size - at : 0;
     MM_ASSERT(mm_locked_by_me(&p->lock));
-    if (mode & FALLOC_FL_COLLAPSE_RANGE)
+    long r = mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE) ? room_to_move(p, moved + zeroed)
+           : mode & ~FALLOC_FL_KEEP_SIZE ? room_to_move(p, zeroed) : 0;
+    if (r == 0 && (mode & FALLOC_FL_COLLAPSE_RANGE))
         r = shift(slot, p, fd, end, at, size - end);
-    else if (mode & FALLOC_FL_INSERT_RANGE)
+    else if (r == 0 && (mode & FALLOC_FL_INSERT_RANGE))
         r = mm_resize_held(slot, fd, wanted);
     if (r == 0 && (mode & FALLOC_FL_INSERT_RANGE))
         r = shift(slot, p, fd, at, end, size - at);
@@ -191,12 +205,15 @@ EXPORT int posix_fallocate(int fd, off_t at, off_t length)
 
 EXPORT int ftruncate(int fd, off_t length)
 {
-    uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
-    if (!slot)
-        return REAL(ftruncate)(mm_theirs(fd), length);
-    long r = mm_truncate(slot, fd, length);
-    leave();
-    return (int)result(r);
+    int r;
+    do {
+        uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
+        if (!slot)
+            return REAL(ftruncate)(mm_theirs(fd), length);
+        r = (int)result(mm_truncate(slot, fd, length));
+        leave();
+    } while (UNLIKELY(r < 0) && mm_made_room());
+    return r;
 }
 
 static long truncate_again(int fd, uint64_t length)

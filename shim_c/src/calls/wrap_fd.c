@@ -66,7 +66,10 @@ static inline __attribute__((always_inline)) int noted_by(int fd, int flags, mod
         if (created && path)
             sys(SYS_unlinkat, AT_FDCWD, path, 0);
         leave();
-        return fail(e);
+        fail(e);
+        if (given && mm_made_room())
+            errno = OPEN_AGAIN;
+        return -1;
     }
     leave();
     errno = saved;
@@ -101,11 +104,12 @@ static int opened_by_libc(int dir, const char *path, int flags, mode_t mode, con
 }
 
 /* O_CREAT through a dangling link: the file appears where it leads. */
-static int create_through(int dir, const char *path, char *name, int flags, mode_t mode, const struct open_how *how)
+static int create_through(int dir, const char *path, char *name, int flags, mode_t mode, const struct open_how *how, int *full)
 {
     long e = mm_touch_where_it_leads(name, dir, how && how->resolve & RESOLVE_IN_ROOT ? how->resolve : 0);
     int fd = e < 0 ? -1 : opened(dir, path, flags & ~O_TRUNC, mode, how);
-    if (mm_resource_error((int)e) || e == -ENOSPC)
+    *full = e == -ENOSPC || e == -EDQUOT;
+    if (mm_resource_error((int)e) || *full)
         return fail(e);
     if (e < 0)                         /* no dangling link any more, or it leads nowhere: as the kernel says */
         fd = opened(dir, path, flags & ~O_TRUNC, mode, how);
@@ -116,7 +120,7 @@ static int create_through(int dir, const char *path, char *name, int flags, mode
 
 /* O_CREAT where no file was: the path is noted as absent before it appears.  Inside a call, and with the name held: no index
  * may know the file, and nobody take its name, before it is known as one that this run made. */
-static int create_new(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
+static int create_new(int dir, const char *path, int flags, mode_t mode, const struct open_how *how, int *full)
 {
     SCRATCH(name);
     struct mm_names names;
@@ -136,10 +140,12 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
         if (LIKELY(ways == mm_ways()))
             break;
     }
-    long e = mm_has_lapsed() ? -ESRCH : held && mm_tracked(name) ? mm_touch_new(name) : 0;
+    int tracked = held && mm_tracked(name);
+    long e = mm_has_lapsed() ? -ESRCH : tracked ? mm_touch_new(name) : 0;
     int fd = e < 0 ? fail(e) : opened(dir, path, flags | O_EXCL, mode, how);
     int exists = fd < 0 && errno == EEXIST && !(flags & O_EXCL);
     int r = exists ? -1 : noted(fd, flags, mode, CREATED, held ? name : NULL);
+    *full = r < 0 && tracked;
     if (held) {
         int saved = errno;
         mm_let_names_go(&names);
@@ -148,7 +154,7 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
     if (!exists)
         return r;
     /* another was first, or a dangling link leads to the new file */
-    return held ? create_through(dir, path, name, flags, mode, how)
+    return held ? create_through(dir, path, name, flags, mode, how, full)
                 : noted_by(opened(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL, dir, path);
 }
 
@@ -201,9 +207,12 @@ static inline __attribute__((always_inline)) int open_once(int dir, const char *
             errno = saved;
         }
     }
+    int full = 0;
     enter();
-    int fd = create_new(dir, path, flags, mode, how);
+    int fd = create_new(dir, path, flags, mode, how, &full);
     leave();
+    if (UNLIKELY(full) && mm_made_room())
+        errno = OPEN_AGAIN;
     return fd;
 }
 
