@@ -59,6 +59,21 @@ print(told(watcher), open("held").read())
 subprocess.run(["sh", "-c", "echo newer > held"], check=True)
 print(told(watcher), open("held").read())
 """,
+    "its folder watched": """
+watcher = libc.inotify_init1(os.O_NONBLOCK)
+assert libc.inotify_add_watch(watcher, b".", 0x3c6) == 1      # what is written, made, moved and removed
+emptied("held")
+print(told(watcher))
+""",
+    "its folder told of by signals": """
+import fcntl, signal
+seen = []
+signal.signal(signal.SIGIO, lambda *_: seen.append(1))
+folder = os.open(".", os.O_RDONLY)
+fcntl.fcntl(folder, fcntl.F_NOTIFY, fcntl.DN_CREATE | fcntl.DN_DELETE | fcntl.DN_RENAME | fcntl.DN_MULTISHOT)
+emptied("held")
+print(seen)
+""",
     "a handle": """
 handle = ctypes.create_string_buffer(struct.pack("Ii", 128, 0), 136)
 mount = ctypes.c_int()

@@ -196,7 +196,7 @@ EXPORT int inotify_add_watch(int watcher, const char *path, uint32_t events)
 {
     int saved = errno, followed = following();
     if (followed)
-        mm_inodes_stay(AT_FDCWD, path, events & IN_DONT_FOLLOW ? AT_SYMLINK_NOFOLLOW : 0);
+        mm_inodes_watched(AT_FDCWD, path, events & IN_DONT_FOLLOW ? AT_SYMLINK_NOFOLLOW : 0);
     if (followed && (events & IN_MODIFY) && mm_usable(path, 1, 2))
         watched(AT_FDCWD, path, !(events & IN_DONT_FOLLOW));
     errno = saved;
@@ -206,9 +206,9 @@ EXPORT int inotify_add_watch(int watcher, const char *path, uint32_t events)
 
 EXPORT int fanotify_mark(int group, unsigned flags, uint64_t events, int dir, const char *path)
 {
-    int saved = errno, marked = following() && (flags & FAN_MARK_ADD) && !(flags & (FAN_MARK_MOUNT | FAN_MARK_FILESYSTEM));
-    if (marked)
-        mm_inodes_stay(dir, path ?: "", !path ? AT_EMPTY_PATH : flags & FAN_MARK_DONT_FOLLOW ? AT_SYMLINK_NOFOLLOW : 0);
+    int saved = errno, adds = following() && (flags & FAN_MARK_ADD), marked = adds && !(flags & (FAN_MARK_MOUNT | FAN_MARK_FILESYSTEM));
+    if (adds)
+        mm_inodes_watched(dir, path ?: "", !path ? AT_EMPTY_PATH : flags & FAN_MARK_DONT_FOLLOW ? AT_SYMLINK_NOFOLLOW : 0);
     if (marked && (events & FAN_MODIFY) && (!path || mm_usable(path, 1, 2)))
         watched(dir, path, !(flags & FAN_MARK_DONT_FOLLOW));
     errno = saved;

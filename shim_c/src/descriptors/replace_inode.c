@@ -122,11 +122,12 @@ static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
 
 /* Something of the run is about to hold a file without having it open (O_PATH, a watch, a handle), which keeps no lease from others:
  * from now on none gets another inode.  Who was about to give one has done so when this returns.  flags: as of newfstatat. */
-void mm_inodes_stay(int dir, const char *path, int flags)
+static void inodes_stay(int dir, const char *path, int flags, int folders_too)
 {
     struct stat st;
     struct mm_names names;
-    if (mm_area->head->flags & MM_INODES_STAY || sys(SYS_newfstatat, dir, path, &st, flags) < 0 || !S_ISREG(st.st_mode))
+    if (mm_area->head->flags & MM_INODES_STAY || sys(SYS_newfstatat, dir, path, &st, flags) < 0
+        || (!S_ISREG(st.st_mode) && !(folders_too && S_ISDIR(st.st_mode))))
         return;
     enter();
     mm_hold_all_names(&names);
@@ -134,6 +135,11 @@ void mm_inodes_stay(int dir, const char *path, int flags)
     mm_let_names_go(&names);
     leave();
 }
+
+void mm_inodes_stay(int dir, const char *path, int flags) { inodes_stay(dir, path, flags, 0); }
+
+/* Who watches a folder is told of a file that takes another one's place in it. */
+void mm_inodes_watched(int dir, const char *path, int flags) { inodes_stay(dir, path, flags, 1); }
 
 /* fd becomes a descriptor of the fresh file.  1: done; 0: not possible, nothing has changed. */
 int mm_start_fresh(uint32_t slot, int fd, int flags)
