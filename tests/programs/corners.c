@@ -137,6 +137,8 @@ static void case_copy_within(void)
     printf("%ld %ld\n", (long)from, (long)to);
     from = 3 * SIZE, to = 0;
     SAY(copy_file_range(fd, &from, fd, &to, 10, 0));
+    to = LONG_MAX;
+    SAY(copy_file_range(fd, &from, fd, &to, -1, 0));
     SAY(lseek(fd, 50, SEEK_SET));
     to = 60000;
     SAY(copy_file_range(fd, NULL, fd, &to, 20, 0));

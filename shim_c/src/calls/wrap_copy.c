@@ -111,7 +111,9 @@ EXPORT ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, s
         off_t place[2], *source = taken(from_at, &place[0]), *target = taken(to_at, &place[1]);
         off_t in = source ? *source : lseek(from, 0, SEEK_CUR), out = target ? *target : lseek(to, 0, SEEK_CUR);
         in = in < 0 ? 0 : in, out = out < 0 ? 0 : out;
-        r = sys(SYS_copy_file_range, from, source ? &in : NULL, to, &out, 0, 0);   /* its word on the two, and on the limits */
+        /* its word on the two, and on the limits; a range that goes beyond all numbers it refuses before these */
+        int wraps = (source && in + count < (size_t)in) || out + count < (size_t)out;
+        r = sys(SYS_copy_file_range, from, source ? &in : NULL, to, &out, wraps ? count : 0, 0);
         r = r < 0 ? r : copy_file(from, source, to, target, count);
         if (r > 0)
             r = given_back(from_at, place[0], given_back(to_at, place[1], r));
