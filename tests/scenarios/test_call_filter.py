@@ -15,6 +15,7 @@ from test_static_programs import BUSYBOX, is_static
 
 SOURCE = Path(__file__).resolve().parents[2] / "shim_c/src/process/call_filter.c"
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_SECCOMP_GET_FILTER = 17, 0x4206, 0x4207, 0x420C
+PR_SET_SECCOMP = 22
 LOAD, EQUAL, NOT_LESS, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, SHOWN, WRITES = 0x7FFF0000, 0x7FC00000, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[os.uname().machine]
@@ -93,4 +94,6 @@ def test_what_is_shown(lab: Lab) -> None:
     (execve,) = (number for number, kind in known.items() if kind == "EXECUTES")
     looked_at = int(re.findall(r"MM_LOOKED_AT (\w+)", SOURCE.with_suffix(".h").read_text())[0], 16)
     assert [answer(code, execve, {3: value})[0] for value in (looked_at, looked_at + 1)] == [ALLOW, SHOWN]
+    (prctl,) = (number for number, kind in known.items() if kind == "PROBES")
+    assert [answer(code, prctl, {0: option})[0] for option in (PR_SET_SECCOMP, PR_SET_SECCOMP + 1)] == [SHOWN, ALLOW]
     assert most <= 15, "it searches"

@@ -44,6 +44,20 @@ def test_same_as_natively(lab: Lab, native_lab: Lab, compiled: Compile, case: st
     lab.assert_state(end, "after going to the end again")
 
 
+def test_a_static_one(lab: Lab, native_lab: Lab, compiled: Compile) -> None:
+    """The process that makes its calls might do more than it may."""
+    for each in (lab, native_lab):
+        (each.work / "old").write_bytes(b"o" * 6000)
+    command = [compiled("confined", "static"), "landlock"]
+    native, done = native_lab.run(command, native=True), lab.run(command)
+    if native.returncode == 77:
+        pytest.skip("the kernel has no Landlock")
+    assert (done.returncode, done.stdout) == (native.returncode, native.stdout)
+    assert not difference(lab.state(), native_lab.state())
+    said = done.stderr.decode().splitlines()
+    assert len(said) == 1 and "confined.static cannot be tracked: it confines itself by Landlock" in said[0]
+
+
 UNSHARED = "import ctypes; libc = ctypes.CDLL(None); libc.unshare(0x400); libc.unshare(0x400)"
 
 

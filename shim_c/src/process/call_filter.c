@@ -49,7 +49,7 @@ static const struct rule always[] = {
     { SYS_open_by_handle_at, OPENS_2 }, { SYS_bind, SHOWN }, { MM_FCHMODAT2, SHOWN }, { MM_SETXATTRAT, SHOWN }, { MM_REMOVEXATTRAT, SHOWN },
     { SYS_landlock_restrict_self, SHOWN }, { SYS_chroot, SHOWN }, { SYS_pivot_root, SHOWN },
     { SYS_unshare, SHOWN }, { SYS_setns, SHOWN }, { SYS_setgroups, SHOWN }, { SYS_setfsuid, SHOWN }, { SYS_setfsgid, SHOWN },
-    { SYS_umask, SHOWN }, { SYS_execve, EXECUTES }, { SYS_execveat, SHOWN },
+    { SYS_umask, SHOWN }, { SYS_execve, EXECUTES }, { SYS_execveat, SHOWN }, { SYS_seccomp, SHOWN },
 };
 
 #define RULES (sizeof always / sizeof *always + 1)
@@ -128,10 +128,10 @@ static void filter_search(struct filter *f, int first, int n)
 static void filter_code(struct filter *f, uint32_t run)
 {
     find_spans(f);
-    int at = 3 + f->spans - 1, behind = at + 13;
+    int at = 3 + f->spans - 1, behind = at + 14;
     f->length = 0;
-    f->kind[OPENS_2] = at, f->kind[OPENS_1] = at + 2, f->kind[PROBES] = at + 4, f->kind[EXECUTES] = at + 8;
-    f->kind[SHOWN] = at + 10, f->kind[PASSES] = at + 11, f->kind[REFUSED] = at + 12;
+    f->kind[OPENS_2] = at, f->kind[OPENS_1] = at + 2, f->kind[PROBES] = at + 4, f->kind[EXECUTES] = at + 9;
+    f->kind[SHOWN] = at + 11, f->kind[PASSES] = at + 12, f->kind[REFUSED] = at + 13;
     filter_step(f, LOAD(arch));
     filter_compare(f, BPF_JEQ, ARCHITECTURE_HERE, 2, f->kind[PASSES]);
     filter_step(f, LOAD(nr));
@@ -141,6 +141,7 @@ static void filter_code(struct filter *f, uint32_t run)
         filter_compare(f, BPF_JSET, OPENS_FOR_WRITING, f->kind[SHOWN], f->kind[PASSES]);
     }
     filter_step(f, LOAD(args[0]));
+    filter_compare(f, BPF_JEQ, PR_SET_SECCOMP, f->kind[SHOWN], f->length + 1);
     filter_compare(f, BPF_JEQ, PROBE, f->length + 1, f->kind[PASSES]);
     filter_step(f, LOAD(args[1]));
     filter_compare(f, BPF_JEQ, run, behind, f->kind[PASSES]);
@@ -402,13 +403,30 @@ static long post(int box, int listener, int birth)
     return r;
 }
 
+/* Who traces this thread may have its calls handed over by a filter: those that ours shows would not be, and mean what it makes of them. */
+static int may_be_handed_over(void)
+{
+    static const char field[] = "\nTracerPid:\t";
+    char text[512];
+    if (sys(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0) != SECCOMP_MODE_FILTER)
+        return 0;
+    long fd = sys_openat(AT_FDCWD, "/proc/thread-self/status", O_RDONLY | O_CLOEXEC, 0);
+    long n = fd < 0 ? fd : sys_pread((int)fd, text, sizeof text - 1, 0);
+    if (fd >= 0)
+        sys_close((int)fd);
+    text[n > 0 ? n : 0] = 0;
+    const char *tracer = strstr(text, field);
+    return tracer && tracer[sizeof field - 1] != '0';
+}
+
 /* From here on the proxy makes the calls of this thread that matter, and of what it executes.  0, or -errno: nothing has changed. */
 long mm_follow_calls(void)
 {
     if (is_behind(mm_area))
         return 0;
     const char *how = mm_variable("METAMORI_STATIC");
-    if (mm_area->head->flags & MM_MEMORY || mm_elsewhere || mm_area->head->calls_hidden || (how && strcmp(how, "untracked") == 0))
+    if (mm_area->head->flags & MM_MEMORY || mm_elsewhere || mm_area->head->calls_hidden || (how && strcmp(how, "untracked") == 0)
+        || may_be_handed_over())
         return -ENOSYS;
     uint64_t mask = sys_mask_all();
     int birth = mm_birth_begin(mm_area);

@@ -81,6 +81,8 @@ int mm_still_waits(const struct mm_shown *call);
 /* Bytes of its memory, at most room: how many; a string ends with its 0.  -errno. */
 long mm_shown_string(const struct mm_shown *call, uint64_t address, char *to, size_t room);
 int mm_shown_bytes(const struct mm_shown *call, uint64_t address, void *to, size_t bytes);
+/* It sets a filter that hands calls to a tracer, which would not get those that are shown (proot's paths mean what it makes of them). */
+int mm_hands_calls_over(const struct mm_shown *call);
 /* A descriptor of it, here too.  -errno. */
 long mm_shown_descriptor(const struct mm_shown *call, const struct mm_waiting *from, int fd);
 int mm_has_number_left(const struct mm_waiting *from);

@@ -6,6 +6,7 @@
 #include "start/proxy.h"
 
 #include <linux/capability.h>
+#include <linux/filter.h>
 #include <linux/kcmp.h>
 #include <limits.h>
 #include <linux/magic.h>
@@ -63,6 +64,20 @@ int mm_shown_bytes(const struct mm_shown *call, uint64_t address, void *to, size
 {
     struct iovec here = { to, bytes }, there = { (void *)(uintptr_t)address, bytes };
     return sys(SYS_process_vm_readv, call->notice.pid, &here, 1, &there, 1, 0) == (long)bytes;
+}
+
+int mm_hands_calls_over(const struct mm_shown *call)
+{
+    const __u64 *a = call->notice.data.args;
+    int sets = call->notice.data.nr == SYS_seccomp ? (uint32_t)a[0] == SECCOMP_SET_MODE_FILTER : a[1] == SECCOMP_MODE_FILTER;
+    struct sock_fprog filter;
+    struct sock_filter step;
+    if (!sets || !mm_shown_bytes(call, a[2], &filter, sizeof filter))
+        return 0;
+    for (unsigned i = 0; i < filter.len && mm_shown_bytes(call, (uintptr_t)(filter.filter + i), &step, sizeof step); i++)
+        if (step.code == (BPF_RET | BPF_K) && (step.k & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_TRACE)
+            return 1;
+    return 0;
 }
 
 /* -- who it is ------------------------------------------------------------------------------------------ */

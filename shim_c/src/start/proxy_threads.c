@@ -22,6 +22,7 @@
 #endif
 
 #define TOO_MANY 12                    /* as the other keys of mm_first_time */
+#define CONFINED 13
 #define TRIES 2                        /* a call that ends one proxy after another is the kernel's */
 #define PATIENCE_MS 10000              /* none of the calls that were left got a thread, and no checkpoint keeps them: they may wait
                                         * for each other */
@@ -107,7 +108,7 @@ static int is_ours(const struct mm_shown *call)
 
 /* -- what they are ------------------------------------------------------------------------------------ */
 
-enum task { NOTHING, LOOK, MAKE };     /* nothing: the kernel makes it, and that is noted at most */
+enum task { NOTHING, REFUSE, LOOK, MAKE };     /* nothing: the kernel makes it, and that is noted at most */
 
 /* A program that confines itself by Landlock may do less than we from then on, and so may what it starts.  These calls, and those
  * that lead elsewhere, are shown so that we know of them. */
@@ -120,6 +121,7 @@ static enum task task_of(struct mm_shown *call, struct mm_waiting *who)
     switch (call->notice.data.nr) {
     case SYS_landlock_restrict_self:
         mm_proxy_shared->confined[place] = 1;
+        mm_say_not_tracked(call, who, CONFINED, "it confines itself by Landlock. Its files, and what others here that are not dynamic change,");
         return NOTHING;
     case SYS_execve: case SYS_execveat:
         return LOOK;
@@ -129,6 +131,8 @@ static enum task task_of(struct mm_shown *call, struct mm_waiting *who)
     case SYS_umask:
         mm_proxy_shared->own_umask[place] = 1;
         return NOTHING;
+    case SYS_seccomp: case SYS_prctl:
+        return mm_hands_calls_over(call) ? REFUSE : NOTHING;
     default:
         return mm_proxy_shared->confined[place] || is_ours(call) ? NOTHING : MAKE;
     }
@@ -178,7 +182,7 @@ static struct mm_shown *serve_call(struct mm_shown *call, struct mm_waiting *who
     long result = 0;
     enum mm_answer how = MM_ANSWER_KERNEL;
     enum task task = task_of(call, who);
-    if (task != NOTHING && last && !one_more_thread()) {   /* to look is to open it, which may be to wait for another call */
+    if (task > REFUSE && last && !one_more_thread()) {   /* to look is to open it, which may be to wait for another call */
         struct mm_shown *other = is_ours(call) ? NULL : free_call();
         if (other) {
             leave_call(call);
@@ -188,7 +192,9 @@ static struct mm_shown *serve_call(struct mm_shown *call, struct mm_waiting *who
             too_many(call, who);
         task = NOTHING;
     }
-    if (task == LOOK) {
+    if (task == REFUSE) {
+        how = mm_answered_by(-EINVAL, &result);
+    } else if (task == LOOK) {
         mm_look_at_program(call, who);
     } else if (task == MAKE) {
         if (call->tries++ == 0)
