@@ -274,7 +274,7 @@ class BuildNative(build_ext):
                  "area/lock", "area/lock_owner", "area/looks", "area/looks_ahead", "area/known_numbers",
                  "area/processes", "area/scope", "area/space_reserve", "area/scratch",
                  "area/slots", "area/area_check", "base/lift", "base/reserve_fds", "process/elf", "process/listener",
-                 "process/proc_look", "process/stream_peek", "area/table")
+                 "process/misc_format", "process/proc_look", "process/stream_peek", "area/table")
         shared = [SHIM / "src" / f"{name}.c" for name in names]
         build_library(self.target / "_area.abi3.so", [source, *shared],
                       [*GENERATED, *FORTIFIED, *INCLUDES, f"-I{sysconfig.get_path('include')}"], [], folder)

@@ -1,9 +1,10 @@
 /* exec_fuzz.c - what of the preload library reads foreign bytes in the program's own process, under libFuzzer: the head of a
  * program that is about to be executed (ELF, interpreter lines), and the environment that it is to get.
  *
- * `make fuzz` builds it with clang. What it does not call is not there: only exec.c, environment.c and elf.c are compiled in.
+ * `make fuzz` builds it with clang. What it does not call is not there: only exec.c, environment.c, elf.c and misc_format.c are compiled in.
  */
 #include "process/elf.c"
+#include "process/misc_format.c"
 #include "process/environment.c"
 #include "process/exec.c"
 

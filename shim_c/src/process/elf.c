@@ -165,14 +165,16 @@ static int is_loader(const struct stat *st)
     return sys(SYS_newfstatat, AT_FDCWD, LOADER, &loader, 0) == 0 && loader.st_dev == st->st_dev && loader.st_ino == st->st_ino;
 }
 
+static const char *why_foreign(const Elf64_Ehdr *e)
+{
+    return e->e_ident[EI_CLASS] != ELFCLASS64 ? "it is a 32-bit program"
+         : e->e_machine != MACHINE ? "it is for another kind of processor" : NULL;
+}
+
 static const char *why_not_elf(int fd, const char *head, const struct stat *st, struct mm_program *found)
 {
     const Elf64_Ehdr *e = (const Elf64_Ehdr *)head;
     found->is_elf = found->refuses = 1;
-    if (e->e_ident[EI_CLASS] != ELFCLASS64)
-        return "it is a 32-bit program";
-    if (e->e_machine != MACHINE)
-        return "it is for another kind of processor";
     const char *why = privileges(st, fd);
     found->shows_calls = !why;
     loader(fd, e, found->loader, sizeof found->loader);
@@ -245,6 +247,17 @@ long mm_open_program(int dir, const char *path, int flags)
     return fd == -EACCES && sys(SYS_faccessat, dir, path, X_OK) == 0 ? mm_open_spare(dir, path, O_PATH | flags, 0) : fd;
 }
 
+/* What the kernel runs it with: as its first line says, or its own table.  0: nothing. */
+static int find_interpreter(int fd, char *head, long n, struct mm_program *found)
+{
+    if (head[0] != '#' || head[1] != '!')
+        return mm_misc_program(fd, head, n, found->interpreter, sizeof found->interpreter);
+    char *name = head + 2 + strspn(head + 2, " \t");
+    name[strcspn(name, " \t\n")] = 0;
+    memcpy(found->interpreter, *name ? name : "/bin/sh", *name ? strlen(name) + 1 : sizeof "/bin/sh");
+    return 1;
+}
+
 static const char *why_not(int fd, struct mm_program *found, long (*before)(int fd), int depth)
 {
     char head[256];
@@ -262,19 +275,22 @@ static const char *why_not(int fd, struct mm_program *found, long (*before)(int 
         return why ? why : "it cannot be read (a dynamic program is tracked all the same)";
     }
     head[n] = 0;
-    if (n >= (long)sizeof(Elf64_Ehdr) && memcmp(head, ELFMAG, SELFMAG) == 0)
+    int is_elf = n >= (long)sizeof(Elf64_Ehdr) && memcmp(head, ELFMAG, SELFMAG) == 0;
+    const char *foreign = is_elf ? why_foreign((const Elf64_Ehdr *)head) : NULL;
+    if (is_elf && !foreign)
         return why_not_elf(fd, head, &st, found);
-    if (head[0] != '#' || head[1] != '!' || depth == SCRIPTS)
-        return NULL;
-    char *name = head + 2 + strspn(head + 2, " \t");
-    name[strcspn(name, " \t\n")] = 0;
-    memcpy(found->interpreter, *name ? name : "/bin/sh", *name ? strlen(name) + 1 : sizeof "/bin/sh");
-    long interpreter = mm_open_program(AT_FDCWD, found->interpreter, 0);
-    if (interpreter < 0)
-        return NULL;
-    const char *why = why_not((int)interpreter, found, before, depth + 1);
-    mm_close_spare((int)interpreter);
-    return why;
+    const char *why = foreign;
+    int runs = depth < SCRIPTS && find_interpreter(fd, head, n, found);
+    long interpreter = runs ? mm_open_program(AT_FDCWD, found->interpreter, 0) : -1;
+    if (interpreter >= 0) {
+        why = why_not((int)interpreter, found, before, depth + 1);
+        mm_close_spare((int)interpreter);
+    }
+    if (!foreign)
+        return why;
+    found->interpreter[0] = 0;
+    found->is_elf = found->refuses = 1;        /* what emulates a processor hands the environment on to the program */
+    return foreign;
 }
 
 /* Why the program behind a descriptor will not be tracked, NULL when it will be (or cannot be executed at all). */
