@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import built_once
 import pytest
+import served
 from hang import descendants
 from lab import PATIENCE, ROOT, difference, gone, picture, wait_until
+from served import METAMORI
 
 PROGRAMS = ROOT / "tests" / "memory" / "programs"
-METAMORI = [sys.executable, "-m", "metamori"]
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,7 @@ def built(folder: Path, name: str, *options: str) -> Path:
         pytest.skip(f"{compiler} is not installed")
     target = folder / Path(name).stem
     include = ROOT / "shim_c" / "include"
-    command = [compiler, "-O1", f"-I{include}", str(PROGRAMS / name), "-o", str(target), "-pthread", *options]
-    subprocess.run(command, check=True)
+    built_once.build([compiler, "-O1", f"-I{include}", PROGRAMS / name, "-pthread", *options], target)
     return target
 
 
@@ -128,8 +128,11 @@ class Memory:
                                     **self._as_user)
 
     def verb(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run([*METAMORI, *words], cwd=self.work, env=self.environment() | _numbers(words), stdin=stdin,
-                              capture_output=True, timeout=PATIENCE * 2, check=False, **self._as_user)
+        argv, env = [*METAMORI, *words], self.environment() | _numbers(words)
+        if not self.user:
+            return served.run(argv, self.work, env, PATIENCE * 2, stdin)
+        return subprocess.run(argv, cwd=self.work, env=env, stdin=stdin, capture_output=True, timeout=PATIENCE * 2,
+                              check=False, **self._as_user)
 
     def errors(self) -> str:
         return (self.folder / "err").read_text(errors="replace")

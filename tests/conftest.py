@@ -18,6 +18,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # `import lab` in every folder of tests, whatever the import mode
 
+import built_once  # noqa: E402
 import own_mounts  # noqa: E402, F401
 from lab import ROOT, Lab  # noqa: E402
 
@@ -69,6 +70,13 @@ def signals_as_before() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def folder_of_programs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    base = tmp_path_factory.getbasetemp()
+    built_once.folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built"
+    built_once.folder.mkdir(exist_ok=True)
+
+
 @lru_cache
 def links_statically() -> bool:
     command = ["gcc", "-static", "-x", "c", "-", "-o", "/dev/null"]
@@ -88,9 +96,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
         if not result.exists():
             sources = [PROGRAMS / f"{part}.c" for part in PARTS.get(name, [name])]
             command = ["gcc", "-Wall", "-Wextra", *QUIET, *FLAVOURS[flavour]]
-            command += ["-I", str(ROOT / "shim_c" / "include"), *map(str, sources)]
-            command += ["-pthread", "-o", str(result)]
-            subprocess.run(command, check=True)
+            built_once.build([*command, "-I", ROOT / "shim_c" / "include", *sources, "-pthread"], result)
         return result
 
     return build

@@ -5,6 +5,7 @@ Nothing here looks inside Metamori: tests see the command line, the C API (by th
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
@@ -12,7 +13,6 @@ import shlex
 import signal
 import stat
 import subprocess
-import sys
 import tempfile
 import time
 import zlib
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import hang
+import served
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 120.0  # seconds that any single answer may take; more is a hang
@@ -213,21 +214,19 @@ class Lab:
     # commands
 
     def argv(self, verb: str, *words: object, store: Path | None = None) -> list[str]:
-        base = [sys.executable, "-m", "metamori", verb, "--store", str(store or self.store)]
-        return base + [str(word) for word in words]
+        return [*served.METAMORI, verb, "--store", str(store or self.store), *map(str, words)]
 
     def verb(
         self, verb: str, *words: object, code: int | None = 0, store: Path | None = None,
         cwd: Path | None = None, timeout: float = PATIENCE * 2,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """A verb other than run; its exit code must be `code` (None: any)."""
-        done = subprocess.run(
-            self.argv(verb, *words, store=store), cwd=cwd or self.folder, env=self.env, capture_output=True,
-            text=True, errors="replace", timeout=timeout, stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
+        done = served.run(self.argv(verb, *words, store=store), cwd or self.folder, self.env, timeout)
+        out, errors = (io.TextIOWrapper(io.BytesIO(said), "utf-8", "replace").read()
+                       for said in (done.stdout, done.stderr))
         if code is not None:
-            assert done.returncode == code, f"{verb} {words}: {done.returncode}, wanted {code}\n{done.stderr}"
-        return done
+            assert done.returncode == code, f"{verb} {words}: {done.returncode}, wanted {code}\n{errors}"
+        return subprocess.CompletedProcess(done.args, done.returncode, out, errors)
 
     def run(
         self, command: Sequence[object] | str, *options: object, native: bool = False,

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import served
+from lab import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "store"))
@@ -48,8 +50,7 @@ class Bench:
         env = {name: value for name, value in os.environ.items() if not name.startswith("METAMORI_")}
         env["PYTHONPATH"] = str(ROOT)
         verb, *rest = map(str, words)
-        argv = [sys.executable, "-m", "metamori", verb, "--store", str(self.store), *rest]
-        done = subprocess.run(argv, cwd=self.folder, env=env, capture_output=True)
+        done = served.run([*served.METAMORI, verb, "--store", str(self.store), *rest], self.folder, env, PATIENCE)
         assert done.returncode == code, done.stderr.decode()
         if code:
             lines = done.stderr.splitlines()  # one, but verify says all that it finds

@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import built_once
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,13 +55,10 @@ def compiled(name: str, mpi: str, folder: Path, *more: str) -> Path:
         return result
     source = next(PROGRAMS.glob(f"{name}.*"))
     if source.suffix == ".c":
-        command = [f"mpicc.{mpi}", "-O1", "-Wall", *more, *flags("--cflags"), str(source), "-o", str(result),
-                   *flags("--libs"), "-lm"]
+        command = [f"mpicc.{mpi}", "-O1", "-Wall", *more, *flags("--cflags"), source, *flags("--libs"), "-lm"]
     else:
-        command = [f"mpif90.{mpi}", "-O1", *flags("--cflags"), str(source), "-o", str(result),
-                   *flags("--fortran", "--libs")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+        command = [f"mpif90.{mpi}", "-O1", *flags("--cflags"), source, *flags("--fortran", "--libs")]
+    built_once.build(command, result)
     return result
 
 

@@ -191,7 +191,7 @@ def every_mark(lab: Lab, native_lab: Lab, steps: list[str], options: list[str], 
     lab.assert_state(states[-1], "after the run")
     lab.verb("verify")
     indexes = list(range(len(states))) if "single" not in options else []
-    for index in [*reversed(indexes), *indexes]:
+    for index in [*reversed(indexes), *indexes[1:]]:
         lab.restore(index)
         lab.assert_state(states[index], f"checkpoint {index}")
     lab.verb("verify")

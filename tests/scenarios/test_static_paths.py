@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import built_once
 import pytest
 from lab import Lab
 from test_static_programs import BUSYBOX, OPTIONS, every_index, is_static
@@ -143,8 +143,9 @@ int main(int count, char **argument)
 def built(folder: Path, text: str, flags: Sequence[str] = ("-static",)) -> str:
     program = folder / "program"
     program.with_suffix(".c").write_text(text)
-    command = ["gcc", "-w", *flags, program.with_suffix(".c"), "-o", program]
-    if not shutil.which("gcc") or subprocess.run(command, capture_output=True, check=False).returncode:
+    try:
+        built_once.build(["gcc", "-w", *flags, program.with_suffix(".c")], program)
+    except (FileNotFoundError, subprocess.CalledProcessError):
         pytest.skip("no static C library")
     return str(program)
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import built_once
 import pytest
 from lab import ROOT
 
@@ -21,7 +22,7 @@ def built(folder: Path, name: str) -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("no C compiler")
     sources = [ROOT / "tests" / "programs" / f"{name}.c", *SOURCES.glob("area/*.c"), *SOURCES.glob("base/*.c")]
-    subprocess.run(["gcc", "-DMM_CHECKED", "-I", SOURCES, *sources, "-o", folder / name], check=True)
+    built_once.build(["gcc", "-DMM_CHECKED", "-I", SOURCES, *sources], folder / name)
     return folder / name
 
 
