@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -69,6 +70,7 @@ class Rank:
         variables = {name: value for name, value in lab.env.items() if name != "METAMORI_TRACK"} | dict(env or {})
         if order:
             start, variables["KILL_ORDER"] = killing.argv(start), str(order)
+        self.said = ""
         self.process = subprocess.Popen(
             [*start, "--", sys.executable, "-c", RANK], cwd=lab.work, env=variables, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -114,9 +116,17 @@ class Rank:
             except BrokenPipeError:
                 pass
         assert self.process.stderr is not None
-        said = self.process.stderr.read()
+        said = self.said + self.process.stderr.read()
         self.process.wait()
         return said
+
+    def heard(self) -> str:
+        """What it has said so far."""
+        assert self.process.stderr is not None
+        fd = self.process.stderr.fileno()
+        while select.select([fd], [], [], 0)[0] and (more := os.read(fd, 9999)):
+            self.said += more.decode()
+        return self.said
 
 
 def job(lab: Lab, count: int = 3, *options: str) -> list[Rank]:

@@ -79,7 +79,7 @@ def test_who_counts_is_killed_while_the_filesystem_is_full(small: Lab) -> None:
     fill(small.folder)
     first.kill()
     filler = fill(small.folder)            # what it had held
-    time.sleep(4)
+    wait_until(lambda: any("cannot go on: " in rank.heard() for rank in ranks), "the next one says so")
     filler.unlink()
     wait_until(lambda: small.verb("checkpoint", code=None, cwd=small.work).returncode == 0, "a checkpoint, with room")
     seen[max(entry["index"] for entry in small.log()["checkpoints"])] = picture(small.work)

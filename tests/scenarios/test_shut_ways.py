@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -98,14 +97,16 @@ os.chdir("a/b"); os.chmod("..", 0)
 def waits(name):
     while not os.path.exists(f"{top}/{name}"):
         time.sleep(0.01)
-threads = [threading.Thread(target=put, args=("x", "new")),
-           threading.Thread(target=os.rename, args=(top + "/a", top + "/c"))]
+def first():
+    put("x", "new")
+    print("put", flush=True)
+threads = [threading.Thread(target=first), threading.Thread(target=os.rename, args=(top + "/a", top + "/c"))]
 waits("first"); threads[0].start()
 waits("second"); threads[1].start()
 [thread.join() for thread in threads]
 """
     words = [*AS_NOBODY, *lab.argv("run"), "--", sys.executable, "-c", program]
-    with subprocess.Popen(words, cwd=lab.work, env=lab.env | {"HOME": "/tmp"}) as run:
+    with subprocess.Popen(words, cwd=lab.work, env=lab.env | {"HOME": "/tmp"}, stdout=subprocess.PIPE) as run:
         stops.arm("mode.opened")
         (lab.work / "first").touch()
         stops.wait("mode.opened")
@@ -113,7 +114,7 @@ waits("second"); threads[1].start()
         (lab.work / "second").touch()
         stops.wait("touch.appended")
         stops.go("mode.opened")
-        time.sleep(0.2)                    # the way is shut again
+        assert run.stdout and run.stdout.readline() == b"put\n"      # the way is shut again
         stops.go("touch.appended")
     assert run.returncode == 0
     assert (lab.work / "c").stat().st_mode & 0o777 == 0

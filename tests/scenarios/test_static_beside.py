@@ -50,10 +50,11 @@ BESIDE_EXEC = """
 #include <pthread.h>
 #include <unistd.h>
 static char block[1 << 20];
+static int written[4];
 static void *writes(void *file)
 {
     int fd = open(file, O_WRONLY | O_CREAT, 0600);
-    for (;;)
+    for (;; __atomic_fetch_add(&written[*(char *)file - 'a'], 1, __ATOMIC_RELAXED))
         pwrite(fd, block, sizeof block, 0);
 }
 int main(int argc, char **argv)
@@ -62,7 +63,9 @@ int main(int argc, char **argv)
     pthread_t thread;
     for (int i = 0; i < 4; i++)
         pthread_create(&thread, NULL, writes, (void *)names[i]);
-    usleep(200000);
+    for (int i = 0; i < 4; i++)
+        while (__atomic_load_n(&written[i], __ATOMIC_RELAXED) < 3)
+            usleep(1000);
     execl(argv[argc - 1], "sh", "-c", "touch ready; until [ -e go ]; do sleep 0.1; done", NULL);
 }
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +51,7 @@ int main(int count, char **argument)
     for (long i = 0; i < threads; i++)
         bad |= pthread_create(&all[i], &small, opens, (void *)i);
     if (common) {
-        sleep(1);
+        getchar();                     /* when they wait */
         bad |= mkdir("made", 0755);
         puts("made"), fflush(stdout);
     }
@@ -93,7 +92,6 @@ def test_more_calls_than_threads_amid_a_checkpoint(lab: Lab) -> None:
             goes_on(run)
             wait_until(lambda: waits_in_proxy(lab) >= SERVED - 3, "calls that wait")
             wait_until(lambda: len(os.listdir(tasks)) == THREADS + 1, "all threads")
-            time.sleep(0.5)
             assert {each.stat().st_size for each in files} == {5000}
         assert run.stderr
         assert (run.wait(60), run.stderr.read()) == (0, b"")
@@ -110,8 +108,11 @@ def test_more_calls_than_threads_that_wait_for_long(lab: Lab) -> None:
                           stdout=subprocess.PIPE) as holder, crowd(lab, "leased") as run:
         assert holder.stdout and holder.stdout.readline() == b"ready\n"
         goes_on(run)
+        tasks = Path(f"/proc/{program_of(run)}/task")
+        wait_until(lambda: len(os.listdir(tasks)) == THREADS + 1, "all threads")
+        goes_on(run)
         assert run.stdout and run.stdout.readline() == b"made\n"
-        assert len(os.listdir(f"/proc/{program_of(run)}/task")) == THREADS + 1
+        assert len(os.listdir(tasks)) == THREADS + 1
         goes_on(holder)
         assert run.wait(60) == 0
         said = "it makes too many calls at once. Some of its changes are not checkpointed"

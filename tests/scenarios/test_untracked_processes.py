@@ -378,9 +378,11 @@ def test_refused_while_a_child_is_only_just_there(lab: Lab) -> None:
 def test_survivors_of_a_double_fork(lab: Lab) -> None:
     """The run's first process ends first; the daemon, in a session of its own, is still tracked and commits."""
     (lab.work / "old").write_bytes(b"o" * 6000)
-    script = f"(setsid sh -c 'sleep 0.5; {OVERWRITE.format('LATE', 9)}; echo > flag' > /dev/null 2>&1 &) ; exit 4"
-    done = lab.run(["sh", "-c", script])
+    os.mkfifo(lab.folder / "gate")
+    late = f"read x < {lab.folder}/gate; {OVERWRITE.format('LATE', 9)}; echo > flag"
+    done = lab.run(["sh", "-c", f"(setsid sh -c '{late}' > /dev/null 2>&1 &) ; exit 4"])
     assert done.returncode == 4
+    (lab.folder / "gate").write_text("\n")
     wait_until(lambda: (lab.work / "flag").exists(), "the daemon")
     wait_until(lambda: (lab.work / "old").read_bytes()[9:13] == b"LATE", "the daemon's bytes")
     wait_until(lambda: lab.verb("restore", 0, code=None).returncode == 0, "the end of the run")
