@@ -149,7 +149,7 @@ def tried(call, *words):
         return error.strerror, os.stat(words[-1]).st_ctime_ns == before.st_ctime_ns
 
 open("made", "w").close()
-for name in ("immutable", "append", "folder/in"):
+for name in ("immutable", "append", "folder/in", "appending/in"):
     print(tried(os.unlink, name), tried(os.rename, "made", name))
 print(sorted(os.listdir(sys.argv[1])))
 """
@@ -159,18 +159,20 @@ def test_what_the_kernel_does_not_let_go_is_not_kept(both: tuple[Lab, Lab]) -> N
     """All of it was copied before, which on a full disk was ENOSPC; or its ctime moved."""
     lab, native_lab = both
     for each in both:
-        (each.work / "folder").mkdir()
-        (each.work / "folder" / "in").write_bytes(b"old " * 5000)
-        for name, flag in (("immutable", "+i"), ("append", "+a"), ("folder", "+i")):
+        for name in ("folder", "appending"):
+            (each.work / name).mkdir()
+            (each.work / name / "in").write_bytes(b"old " * 5000)
+        for name, flag in (("immutable", "+i"), ("append", "+a"), ("folder", "+i"), ("appending", "+a")):
             subprocess.run(["chattr", flag, each.work / name], check=True)
     try:
         (native_lab.folder / "kept").mkdir()
         native = native_lab.run([sys.executable, "-c", TAKES, native_lab.folder / "kept"], native=True)
         done = lab.run([sys.executable, "-c", TAKES, lab.store / "kept"])
     finally:
-        subprocess.run(["chattr", "-i", lab.work / "folder", native_lab.work / "folder"], check=True)
+        shut = [each.work / name for each in both for name in ("folder", "appending")]
+        subprocess.run(["chattr", "-i", "-a", *shut], check=True)
     assert (done.returncode, done.stderr, done.stdout) == (0, b"", native.stdout)
-    assert native.stdout.endswith(b"[]\n") and native.stdout.count(b"('Operation not permitted', True)") == 6
+    assert native.stdout.endswith(b"[]\n") and native.stdout.count(b"('Operation not permitted', True)") == 8
 
 
 @pytest.mark.parametrize(("flag", "goes"), [("+i", False), ("+a", True)], ids=["immutable", "append-only"])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from lab import Lab, Tree, gone, wait_until
 from stops import Stops
+from test_static_paths import built
 from test_static_programs import BUSYBOX, is_static, keeps_listeners, killed_proxies, prepare, proxies, states_natively
 
 from metamori.runtime.area.run_area import Area
@@ -137,12 +138,25 @@ def waits_in_proxy(lab: Lab) -> int:
     return sum(each.read_text().split()[0] == FUTEX for each in threads)
 
 
+# busybox opens what it truncates
+TRUNCATES = """
+#include <stdio.h>
+#include <unistd.h>
+int main(void)
+{
+    puts("ready"), fflush(stdout), getchar();
+    return truncate("log", 0);
+}
+"""
+
+
 @pytest.mark.parametrize("call", [f"exec {BUSYBOX} rm log", f"exec {BUSYBOX} mv old log", ": > log",
-                                  f"exec {BUSYBOX} mkdir -p made"])
+                                  f"exec {BUSYBOX} mkdir -p made", "truncate"])
 def test_killed_while_its_call_waits(lab: Lab, call: str) -> None:
     """For a checkpoint. Whoever waits for its end may put something else there before that has passed."""
     prepare(lab)
-    script = f"{BUSYBOX} sh -c '{READY}; {call}'; echo ended; read x"
+    begins = built(lab.folder, TRUNCATES) if call == "truncate" else f"{BUSYBOX} sh -c '{READY}; {call}'"
+    script = f"{begins}; echo ended; read x"
     with subprocess.Popen([*lab.argv("run"), "--", "sh", "-c", script], cwd=lab.work, env=lab.env,
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdout and run.stdout.readline() == b"ready\n"

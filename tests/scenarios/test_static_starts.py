@@ -134,6 +134,25 @@ def test_a_proxy_does_not_end_while_a_program_comes(lab: Lab) -> None:
     assert set(lab.state()) == {"old", "log"}
 
 
+@pytest.mark.parametrize("point", ["proxy.reads", "filter.dialled"])
+def test_the_first_program_of_a_standby(lab: Lab, point: str) -> None:
+    """The proxy that was killed had none, and the standby did not know of this one."""
+    stops = Stops(lab.folder / "stops")
+    with idle(lab, f"{BUSYBOX} touch made; {BUSYBOX} mv made moved; echo $?", stops) as run:
+        wait_until(lambda: len(proxies(lab)) == 2, "a proxy and its standby")
+        stops.arm(point)
+        goes_on(run)
+        stops.wait(point)
+        os.kill(proxies(lab)[0], signal.SIGKILL)
+        stops.go(point)
+        ends_well(run, b"0\n")
+    assert set(lab.state()) == {"old", "log", "moved"}
+    for index, names in ((0, {"old", "log"}), (1, {"old", "log", "moved"})):
+        lab.restore(index)
+        assert set(lab.state()) == names, index
+    lab.verb("verify")
+
+
 def test_a_proxy_does_not_stay_for_who_was_killed(lab: Lab) -> None:
     """Killed when it has a place, and no filter yet."""
     stops = Stops(lab.folder / "stops")

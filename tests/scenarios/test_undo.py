@@ -6,9 +6,11 @@ import base64
 import io
 import json
 import random
+import signal
 import subprocess
 import tarfile
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,17 +204,23 @@ def test_a_verb_that_is_killed_in_the_middle(lab: Lab) -> None:
     shell.do("for i in $(seq 40); do echo $i > f$i; done; $M checkpoint; for i in $(seq 40); do echo x >> f$i; done")
     after = inside(shell, lab)
     before = {name: replace(entry, content=entry.content[:-2]) for name, entry in after.items()}
-    for delay in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3):
+    begun = time.monotonic()
+    lab.run(lab.argv("undo"), native=True)
+    took, killed = time.monotonic() - begun, 0
+    shell.do("$M redo")
+    for part in range(3, 10):              # of the time that it takes; a third of that is its start
         verb = subprocess.Popen(lab.argv("undo"), cwd=lab.work, env=lab.env, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE)
         try:
-            verb.wait(delay)
+            verb.wait(took * part / 10)
         except subprocess.TimeoutExpired:
             verb.kill()
         verb.communicate()
+        killed += verb.returncode == -signal.SIGKILL
         shell.do("$M restore 1")
         same(inside(shell, lab), before, "restored")
         shell.do("$M redo")
         same(inside(shell, lab), after, "done again")
+    assert killed
     shell.end()
     lab.verb("verify")

@@ -9,14 +9,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from lab import PATIENCE, Lab, wait_until
 
+from metamori._area import ffi
 from metamori.runtime.area import unwritten
 from metamori.store.io import commit
 from metamori.store.io.os_io import Door
@@ -49,24 +50,24 @@ def test_two_restores(three: Lab) -> None:
     for index in (1, 2):
         three.restore(index)
         states[index] = three.state()
-    seen = set()
     for _ in range(ROUNDS):
         three.restore(4)
         codes = together(three, ["restore", 1], ["restore", 2])
         assert all(code in (0, 11) for code, _ in codes) and (0 in [code for code, _ in codes]), codes
         assert all("in use" in said for code, said in codes if code == 11)
-        seen.add(tuple(code for code, _ in codes))
         three.assert_state(states[three.log()["head"]], "after two restores at once")
     three.verb("verify")
 
 
 def test_restores_prunes_and_readers(three: Lab) -> None:
+    end = three.state()
     for _ in range(ROUNDS):
         codes = together(three, ["restore", 3], ["prune", "--keep-last", 9], ["verify"], ["cat", 4, three.work / "f3"],
                          ["log"])
         assert (codes[2][0], codes[4][0]) == (0, 0) and codes[3][0] in (0, 11), codes
         assert all(code in (0, 11) for code, _ in codes[:2]), codes
         three.restore(4)
+        three.assert_state(end, "the last index again")
     three.verb("verify")
 
 
@@ -182,15 +183,26 @@ def test_a_prune_against_a_run_that_begins(three: Lab) -> None:
     three.assert_state(end, "runs that do nothing, and prunes")
 
 
+def has_locked(pid: int) -> bool:
+    held = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "FLOCK" in line]
+    return str(pid) in [words[words.index("FLOCK") + 3] for words in held]
+
+
+def was_killed(lab: Lab, verb: list[object]) -> bool:
+    """While it had the store's lock; or it was faster."""
+    with subprocess.Popen(lab.argv(str(verb[0]), *verb[1:]), cwd=lab.folder, env=lab.env, stderr=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None and not has_locked(process.pid):
+            pass
+        process.send_signal(signal.SIGSTOP)
+        has = has_locked(process.pid)
+        process.kill()
+    return has
+
+
 def test_a_killed_verb_leaves_no_lock(three: Lab) -> None:
     for verb in (["restore", 1], ["prune", "--keep-last", 3]):
-        process = subprocess.Popen(three.argv(str(verb[0]), *verb[1:]), cwd=three.folder, env=three.env,
-                                   stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        try:
-            process.wait(0.15)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-        process.wait()
+        wait_until(lambda verb=verb: three.restore(4) and was_killed(three, verb), "a kill amid the verb")
         three.verb(*verb)
         three.restore(4)
     three.verb("verify")
@@ -232,28 +244,27 @@ def test_a_lock_whose_owner_s_number_came_round_is_taken_over(area) -> None:  # 
         pass
 
 
+WAITED = 1 << 31                           # MM_WAITED of a lock's word: whoever lets go of it wakes somebody
+
+
 def test_who_has_waited_for_a_lock_wakes_the_next(area) -> None:  # type: ignore[no-untyped-def]
     """Two wait; the second must not sleep on until it looks by itself, 10 ms later, when the first is done."""
-    held: list[tuple[float, float]] = []
+    words: list[int] = []
+    lock = f"{int(ffi.cast('uintptr_t', ffi.addressof(area.head, 'session_lock'))):#x}"
 
     def take_it() -> None:
         with area.session_lock(PATIENCE):
-            taken = time.monotonic()
-        held.append((taken, time.monotonic()))
+            words.append(area.head.session_lock)
 
-    late = []
-    for _ in range(20):
-        held.clear()
-        waiters = [threading.Thread(target=take_it) for _ in range(2)]
-        with area.session_lock(PATIENCE):
-            for waiter in waiters:
-                waiter.start()
-            time.sleep(0.012)           # both have looked by themselves once
+    waiters = [threading.Thread(target=take_it) for _ in range(2)]
+    with area.session_lock(PATIENCE):
         for waiter in waiters:
-            waiter.join()
-        (_, first_gone), (second, _) = sorted(held)
-        late.append(second - first_gone)
-    assert sorted(late)[5] < 0.002, late
+            waiter.start()
+        calls = [Path(f"/proc/self/task/{waiter.native_id}/syscall") for waiter in waiters]
+        wait_until(lambda: all(lock in call.read_text().split()[1:2] for call in calls), "both wait")
+    for waiter in waiters:
+        waiter.join()
+    assert words[0] & WAITED
 
 
 def test_a_lock_that_a_live_process_of_ours_holds_is_not(area, lab: Lab) -> None:  # type: ignore[no-untyped-def]
