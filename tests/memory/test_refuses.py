@@ -22,6 +22,8 @@ print("ready", flush=True)
 while not os.path.exists("go"):
     time.sleep(0.02)
 """
+# its child `sleep`; a loop is no part of a line
+SLEEPS = ("any(time.sleep(0.01) or 'nanosleep' in open(f'/proc/{child.pid}/wchan').read() for _ in iter(int, 1));")
 KERNEL = "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"
 # without a descriptor of its own, as Python's would have
 MAPPED = ("m = ctypes.CDLL(None).mmap; m.restype = ctypes.c_void_p;"
@@ -37,12 +39,12 @@ FETCHES_NOTHING = ("((32, 0, 0, 0), (21, 0, 3, 28), (32, 0, 0, 32), (21, 0, 1, 2
 CASES = {
     "a child in a debugger": ("import ctypes, subprocess, time;"
                               "child = subprocess.Popen(['sleep', '6000'], close_fds=False);"
-                              "time.sleep(1);"     # while it begins it would stop in a call
+                              + SLEEPS +           # while it begins it would stop in a call
                               "ptrace = ctypes.CDLL(None).ptrace; assert ptrace(0x4206, child.pid, None, None) == 0;"
                               "ptrace(0x4207, child.pid, None, None); os.waitpid(child.pid, 0x40000000)",
                               "child.kill(); child.wait()", ") is traced by "),
     "a child that is traced": ("import ctypes, subprocess, time;"
-                               "child = subprocess.Popen(['sleep', '6000'], close_fds=False); time.sleep(1);"
+                               "child = subprocess.Popen(['sleep', '6000'], close_fds=False);" + SLEEPS +
                                "assert ctypes.CDLL(None).ptrace(0x4206, child.pid, None, None) == 0",
                                "child.kill(); child.wait()", ") is traced by "),
     "a child that stopped in a call": (

@@ -76,13 +76,13 @@ index = metamori.checkpoint()
 child = os.fork()
 if not child:
     open("../stops/{point}", "w").close()
-    print("first", {first}, flush=True)
+    os.write(1, ("first " + {first} + "\\n").encode())
     os._exit(0)
 while not os.path.exists("../stops/{point}.reached"):
     time.sleep(0.01)
 other = os.fork()
 if not other:
-    print("second", {second}, flush=True)
+    os.write(1, ("second " + ({second}) + "\\n").encode())
     os._exit(0)
 time.sleep(0.7)                            # it has come by, or waits: nothing tells
 # by a program that is not tracked: the name's lock may be the one that is held
@@ -96,21 +96,24 @@ os.waitpid(other, 0)
     return sorted(done.stdout.decode().splitlines())
 
 
-@pytest.mark.parametrize("first, second", [
-    ("taken('unlink', 'd/1')", "taken('unlink', 'd/1')"),
-    ("taken('unlink', 'd/1')", "taken('rename', 'd/0', 'd/1')"),
-    ("taken('unlink', 'd/1')", "taken('rename', 'd/1', 'd/0')"),
+@pytest.mark.parametrize("first, second, answers", [
+    ("taken('unlink', 'd/1')", "taken('unlink', 'd/1')", {"done", "ENOENT"}),
+    ("taken('unlink', 'd/1')", "taken('rename', 'd/0', 'd/1')", {"done"}),
+    ("taken('unlink', 'd/1')", "taken('rename', 'd/1', 'd/0')", {"done", "ENOENT"}),
 ])  # fmt: skip
 @pytest.mark.parametrize("point", ["unlink.kept", "keep.linked"])
-def test_one_takes_a_name_that_another_is_taking(lab: Lab, point: str, first: str, second: str) -> None:
+def test_one_takes_a_name_that_another_is_taking(
+        lab: Lab, point: str, first: str, second: str, answers: set[str]) -> None:
     """Between what the first one kept and its call, or before it said so, the second one takes the same name."""
-    stopped(lab, point, first, second)
+    said = stopped(lab, point, first, second)
+    assert [line.split()[0] for line in said] == ["first", "second"] and {line.split()[1] for line in said} == answers
 
 
 def test_a_new_file_where_one_is_being_removed(lab: Lab) -> None:
     """The name is another file's when the call comes, which somebody has open."""
-    stopped(lab, "unlink.kept", "taken('unlink', 'd/1')",
-            "(taken('rename', 'd/1', 'd/9'), open('d/1', 'w').write('new')) and 'done'")
+    said = stopped(lab, "unlink.kept", "taken('unlink', 'd/1')",
+                   "(taken('rename', 'd/1', 'd/9'), open('d/1', 'w').write('new')) and 'done'")
+    assert said == ["first done", "second done"]
 
 
 APPENDS = """
