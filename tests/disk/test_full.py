@@ -212,30 +212,6 @@ def test_what_moves_in_a_file_moves_all_or_nothing(
         pytest.skip(str(why))
 
 
-NAMES = ["mkdir {0}", "open {0} w,creat", "link f1 {0}", "mkfifo {0}"]
-
-
-@pytest.mark.parametrize("call", [*NAMES, "unlink"])
-def test_a_run_that_may_prune_makes_room_for_names(small: Lab, call: str) -> None:
-    """As for what is written: such a call failed on a disk that was full of old checkpoints."""
-    session = small.start("--max-bytes", "1G")
-    (small.work / "f0").write_bytes(bytes(6 * MB))
-    session.must(["open f0 rw", "open f1 w,creat", "close 4", "mkdir folder"])
-    old = ("folder/" + "o" * 200 + "{0}").format
-    if call == "unlink":
-        session.must(line for n in range(6000) for line in (f"open {old(n)} w,creat", "close 4"))
-    for number in range(4):
-        session.must([*(f"pwrite 3 {MB} {at} {number + 1}" for at in range(0, 6 * MB, MB)), "checkpoint"])
-    fill(small.folder.parent / "disk")
-    for n in range(6000):
-        line = f"unlink {old(n)}" if call == "unlink" else call.format("folder/" + "n" * 200 + str(n))
-        assert session.ask(line) not in ("-1 ENOSPC", "-1 EDQUOT"), n
-        if call.startswith("open"):
-            session.must(["close 4"])
-    assert session.end() == 0, session.stderr()
-    small.verb("verify")
-
-
 @pytest.mark.parametrize("leave", [4096, 400_000, 4 * MB])
 def test_a_restore_inside_the_program_without_room(small: Lab, leave: int) -> None:
     """What an index knows of a file's end has to be saved before it is cut off: all goes back, or nothing. Once names

@@ -39,15 +39,6 @@ const char *mm_to_proc(const char *path, char *room);
     const char *path = given; \
     UNLIKELY(mm_memory_head) && mm_have_come_back() ? MM_NUMBERS(type, (path = mm_to_proc(given, room_), call)) : (call); })
 
-/* A call on tracked names, made once more where it (full, an int) found no room and a prune has made some. */
-#define MM_WITH_ROOM(full, call) ({ \
-    int full, made_; \
-    do { \
-        full = 0; \
-        made_ = (call); \
-    } while (UNLIKELY(full) && mm_made_room()); \
-    made_; })
-
 /* held_names.c */
 /* One or two paths whose names a call gives or takes: held from before they are looked up for good. */
 struct way {
@@ -74,18 +65,11 @@ struct noted {
     struct way way;
     char *name;                /* empty: not tracked */
     uint64_t dev, ino;         /* of what stands there, where that was looked at; ino 0: it was not */
-    int full;                  /* the call has failed, of a tracked name */
 };
 /* followed: what a link leads to that stands there; new: the call makes it, and all_held, with no other name taken meanwhile */
 enum noting { MM_THE_NAME, MM_NEW_NAME, MM_FOLLOWED, MM_ALL_HELD };
 int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how);
 int mm_end_noted(struct noted *n, int r);
-#define MM_GIVE_NAME(dir, path, call) ({ \
-    struct noted n_; \
-    MM_WITH_ROOM(full_, ({ \
-        int r_ = mm_begin_noted(&n_, dir, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n_, call); \
-        full_ = n_.full; \
-        r_; })); })
 
 /* wrap_process.c */
 void mm_other_world(unsigned long clone_flags);

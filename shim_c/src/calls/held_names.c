@@ -134,14 +134,14 @@ static long begin_followed(struct noted *n, int dir, const char *path, long *loo
     }
 }
 
-/* 0, or -errno, and then nothing is held. */
-static long begin_noted(struct noted *n, int dir, const char *path, enum noting how)
+/* The name is held, and noted as it is.  0: the call is made now, and mm_end_noted gets what it answered.  -1 with errno: it is not. */
+int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how)
 {
     struct statx st;
     long looked = 0;
     int follows = how == MM_FOLLOWED;
     n->way = (struct way){ 0 };
-    n->ino = n->full = 0;
+    n->ino = 0;
     n->name = mm_scratch_take();
     long e = follows ? begin_followed(n, dir, path, &looked, &st) : mm_begin_way(&n->way, dir, path, n->name, 0, NULL, NULL);
     if (e == 0 && how == MM_ALL_HELD && !n->way.all && (n->name[0] || mm_outer_place(dir, path))) {
@@ -158,26 +158,14 @@ static long begin_noted(struct noted *n, int dir, const char *path, enum noting 
     MM_STOP("noted.begun");
     if (LIKELY(e >= 0))
         return 0;
+    errno = (int)-e;
     mm_end_way(&n->way);
     mm_scratch_give(&n->name);
-    return e;
-}
-
-/* The name is held, and noted as it is.  0: the call is made now, and mm_end_noted gets what it answered.  -1 with errno: it is not. */
-int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how)
-{
-    long e;
-    while (UNLIKELY((e = begin_noted(n, dir, path, how)) < 0)) {
-        errno = (int)-e;
-        if (!mm_made_room())
-            return -1;
-    }
-    return 0;
+    return -1;
 }
 
 int mm_end_noted(struct noted *n, int r)
 {
-    n->full = r < 0 && n->name[0];
     mm_end_way(&n->way);
     mm_scratch_give(&n->name);
     return r;

@@ -205,15 +205,12 @@ EXPORT int posix_fallocate(int fd, off_t at, off_t length)
 
 EXPORT int ftruncate(int fd, off_t length)
 {
-    int r;
-    do {
-        uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
-        if (!slot)
-            return REAL(ftruncate)(mm_theirs(fd), length);
-        r = (int)result(mm_truncate(slot, fd, length));
-        leave();
-    } while (UNLIKELY(r < 0) && mm_made_room());
-    return r;
+    uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
+    if (!slot)
+        return REAL(ftruncate)(mm_theirs(fd), length);
+    long r = mm_truncate(slot, fd, length);
+    leave();
+    return (int)result(r);
 }
 
 static long truncate_again(int fd, uint64_t length)

@@ -109,16 +109,12 @@ static inline int end_on_fd(const struct on_fd *on, int r)
 /* The same of a descriptor.  0: the call is made now, and end_on_fd gets what it answered.  -1 with errno: it is not. */
 static int begin_on_fd(int fd, struct on_fd *on)
 {
-    int r;
-    do {
-        uint32_t made = enter_made(fd);
-        *on = (struct on_fd){ .entered = made != 0 };
-        if (made)
-            touched(made, mm_pif_at(mm_area, made));
-        long e = made ? 0 : enter_by_name(fd, on);
-        r = e < 0 ? end_on_fd(on, (int)result(e)) : 0;
-    } while (UNLIKELY(r < 0) && mm_made_room());
-    return r;
+    uint32_t made = enter_made(fd);
+    *on = (struct on_fd){ .entered = made != 0 };
+    if (made)
+        touched(made, mm_pif_at(mm_area, made));
+    long e = made ? 0 : enter_by_name(fd, on);
+    return e < 0 ? end_on_fd(on, (int)result(e)) : 0;
 }
 
 /* A call that sets a file's times, mode or owner, under the file's lock: whoever writes its bytes back in place (settle.c) puts

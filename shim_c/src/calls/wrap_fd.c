@@ -66,10 +66,7 @@ static inline __attribute__((always_inline)) int noted_by(int fd, int flags, mod
         if (created && path)
             sys(SYS_unlinkat, AT_FDCWD, path, 0);
         leave();
-        fail(e);
-        if (given && mm_made_room())
-            errno = OPEN_AGAIN;
-        return -1;
+        return fail(e);
     }
     leave();
     errno = saved;
@@ -104,12 +101,11 @@ static int opened_by_libc(int dir, const char *path, int flags, mode_t mode, con
 }
 
 /* O_CREAT through a dangling link: the file appears where it leads. */
-static int create_through(int dir, const char *path, char *name, int flags, mode_t mode, const struct open_how *how, int *full)
+static int create_through(int dir, const char *path, char *name, int flags, mode_t mode, const struct open_how *how)
 {
     long e = mm_touch_where_it_leads(name, dir, how && how->resolve & RESOLVE_IN_ROOT ? how->resolve : 0);
     int fd = e < 0 ? -1 : opened(dir, path, flags & ~O_TRUNC, mode, how);
-    *full = e == -ENOSPC || e == -EDQUOT;
-    if (mm_resource_error((int)e) || *full)
+    if (mm_resource_error((int)e) || e == -ENOSPC)
         return fail(e);
     if (e < 0)                         /* no dangling link any more, or it leads nowhere: as the kernel says */
         fd = opened(dir, path, flags & ~O_TRUNC, mode, how);
@@ -120,7 +116,7 @@ static int create_through(int dir, const char *path, char *name, int flags, mode
 
 /* O_CREAT where no file was: the path is noted as absent before it appears.  Inside a call, and with the name held: no index
  * may know the file, and nobody take its name, before it is known as one that this run made. */
-static int create_new(int dir, const char *path, int flags, mode_t mode, const struct open_how *how, int *full)
+static int create_new(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
 {
     SCRATCH(name);
     struct mm_names names;
@@ -140,12 +136,10 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
         if (LIKELY(ways == mm_ways()))
             break;
     }
-    int tracked = held && mm_tracked(name);
-    long e = mm_has_lapsed() ? -ESRCH : tracked ? mm_touch_new(name) : 0;
+    long e = mm_has_lapsed() ? -ESRCH : held && mm_tracked(name) ? mm_touch_new(name) : 0;
     int fd = e < 0 ? fail(e) : opened(dir, path, flags | O_EXCL, mode, how);
     int exists = fd < 0 && errno == EEXIST && !(flags & O_EXCL);
     int r = exists ? -1 : noted(fd, flags, mode, CREATED, held ? name : NULL);
-    *full = r < 0 && tracked;
     if (held) {
         int saved = errno;
         mm_let_names_go(&names);
@@ -154,7 +148,7 @@ static int create_new(int dir, const char *path, int flags, mode_t mode, const s
     if (!exists)
         return r;
     /* another was first, or a dangling link leads to the new file */
-    return held ? create_through(dir, path, name, flags, mode, how, full)
+    return held ? create_through(dir, path, name, flags, mode, how)
                 : noted_by(opened(dir, path, flags & ~O_TRUNC, mode, how), flags, mode, 0, NULL, dir, path);
 }
 
@@ -207,12 +201,9 @@ static inline __attribute__((always_inline)) int open_once(int dir, const char *
             errno = saved;
         }
     }
-    int full = 0;
     enter();
-    int fd = create_new(dir, path, flags, mode, how, &full);
+    int fd = create_new(dir, path, flags, mode, how);
     leave();
-    if (UNLIKELY(full) && mm_made_room())
-        errno = OPEN_AGAIN;
     return fd;
 }
 

@@ -45,10 +45,7 @@ static int remove_name(int dir, const char *path, int flags)
         }
         if (e < 0) {
             mm_end_way(&way);
-            fail(e);
-            if (mm_made_room())
-                continue;
-            return -1;
+            return fail(e);
         }
         if (!S_ISLNK(doomed.mode) || way.all)
             break;
@@ -205,7 +202,7 @@ static long too_far(int from_dir, const char *from)
     return r < 0 ? r : -EXDEV;
 }
 
-static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags, int *full)
+static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     SCRATCH(old);
     SCRATCH(new);
@@ -249,7 +246,6 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
           : doomed.moves ? moved_away(mm_take_replaced(&doomed, &moving.at_old, from_dir, from, to_dir, to))
           : flags ? REAL(renameat2)(from_dir, from, to_dir, to, flags) : REAL(renameat)(from_dir, from, to_dir, to);
     int saved = errno;
-    *full = r < 0 && (followed || e < 0);
     if (followed && r == 0) {
         mm_gone(&doomed);
         after_move(&moving);
@@ -263,20 +259,17 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     return r;
 }
 
-EXPORT int rename(const char *from, const char *to)
-{
-    return MM_WITH_ROOM(full, move(AT_FDCWD, from, AT_FDCWD, to, 0, &full));
-}
+EXPORT int rename(const char *from, const char *to) { return move(AT_FDCWD, from, AT_FDCWD, to, 0); }
 EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
 {
-    return MM_WITH_ROOM(full, move(from_dir, from, to_dir, to, 0, &full));
+    return move(from_dir, from, to_dir, to, 0);
 }
 EXPORT int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     const unsigned alone = RENAME_NOREPLACE | RENAME_WHITEOUT;
     if ((flags & ~(alone | RENAME_EXCHANGE)) || ((flags & RENAME_EXCHANGE) && (flags & alone)))
         return REAL(renameat2)(from_dir, from, to_dir, to, flags);     /* which refuses them before it looks at the paths */
-    return MM_WITH_ROOM(full, move(from_dir, from, to_dir, to, flags, &full));
+    return move(from_dir, from, to_dir, to, flags);
 }
 
 /* A file that lost its last name gets none again by its descriptor, though the store has one for it.  One that was
@@ -360,7 +353,7 @@ static long unreached(int dir, const char *path, int flags, long error)
     return r < 0 ? r : error;
 }
 
-static int link_at(int from_dir, const char *from, int to_dir, const char *to, int flags, int *full)
+EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
 {
     SCRATCH(name);
     struct way way = { 0 };
@@ -403,7 +396,6 @@ static int link_at(int from_dir, const char *from, int to_dir, const char *to, i
     int in_scope = e == 0 && name[0] && linked_in_scope(from_dir, from, flags, old);
     int r = e < 0 ? fail(e) : REAL(linkat)(from_dir, from, to_dir, to, flags);
     int saved = errno;
-    *full = r < 0 && (name[0] || e < 0);
     if (r == 0 && name[0])
         in_scope ? (void)mm_named(name) : mm_arrived(name);
     else if (r == 0 && l.leaves)
@@ -417,10 +409,6 @@ static int link_at(int from_dir, const char *from, int to_dir, const char *to, i
         leave();
     errno = saved;
     return r;
-}
-EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
-{
-    return MM_WITH_ROOM(full, link_at(from_dir, from, to_dir, to, flags, &full));
 }
 EXPORT int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
 
@@ -445,7 +433,8 @@ EXPORT int symlink(const char *target, const char *path) { return symlinkat(targ
 
 EXPORT int mkdirat(int dir, const char *path, mode_t mode)
 {
-    return MM_GIVE_NAME(dir, path, REAL(mkdirat)(dir, path, mode));
+    struct noted n;
+    return mm_begin_noted(&n, dir, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(mkdirat)(dir, path, mode));
 }
 EXPORT int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
 
@@ -458,23 +447,26 @@ static int is_made(mode_t mode)
 
 EXPORT int mknodat(int dir, const char *path, mode_t mode, dev_t device)
 {
+    struct noted n;
     if (!is_made(mode))
         return REAL(mknodat)(dir, path, mode, device);
-    return MM_GIVE_NAME(dir, path, REAL(mknodat)(dir, path, mode, device));
+    return mm_begin_noted(&n, dir, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(mknodat)(dir, path, mode, device));
 }
 EXPORT int mknod(const char *path, mode_t mode, dev_t device) { return mknodat(AT_FDCWD, path, mode, device); }
 /* of programs linked before glibc 2.33 */
 EXPORT int __xmknod(int version, const char *path, mode_t mode, dev_t *device)
 {
+    struct noted n;
     if (!is_made(mode))
         return REAL(__xmknod)(version, path, mode, device);
-    return MM_GIVE_NAME(AT_FDCWD, path, REAL(__xmknod)(version, path, mode, device));
+    return mm_begin_noted(&n, AT_FDCWD, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(__xmknod)(version, path, mode, device));
 }
 EXPORT int __xmknodat(int version, int dir, const char *path, mode_t mode, dev_t *device)
 {
+    struct noted n;
     if (!is_made(mode))
         return REAL(__xmknodat)(version, dir, path, mode, device);
-    return MM_GIVE_NAME(dir, path, REAL(__xmknodat)(version, dir, path, mode, device));
+    return mm_begin_noted(&n, dir, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(__xmknodat)(version, dir, path, mode, device));
 }
 EXPORT int mkfifoat(int dir, const char *path, mode_t mode) { return mknodat(dir, path, mode | S_IFIFO, 0); }
 EXPORT int mkfifo(const char *path, mode_t mode) { return mknodat(AT_FDCWD, path, mode | S_IFIFO, 0); }
@@ -490,5 +482,6 @@ EXPORT int bind(int socket, __CONST_SOCKADDR_ARG address, socklen_t length)
         memcpy(path, unix_socket->sun_path, length - before);
     if (!path[0])
         return REAL(bind)(socket, address, length);
-    return MM_GIVE_NAME(AT_FDCWD, path, REAL(bind)(socket, address, length));
+    struct noted n;
+    return mm_begin_noted(&n, AT_FDCWD, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(bind)(socket, address, length));
 }

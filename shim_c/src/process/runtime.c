@@ -231,12 +231,11 @@ int mm_runtime_call(int what, long argument, void *data)
     return r;
 }
 
-/* After a call that failed: was the disk full, and has a prune freed some of it?  errno stays.  Within another call nobody can
- * prune: that waits for it. */
+/* After a call that failed: was the disk full, and has a prune freed some of it?  errno stays. */
 int mm_made_room(void)
 {
     int saved = errno, r = 0;
-    if ((saved == ENOSPC || saved == EDQUOT) && !mm_depth && (mm_area->head->max_bytes || mm_area->head->keep_last))
+    if ((saved == ENOSPC || saved == EDQUOT) && (mm_area->head->max_bytes || mm_area->head->keep_last))
         r = mm_runtime_call(MM_CALL_PRUNE, 0, NULL);
     errno = saved;
     return r > 0;
