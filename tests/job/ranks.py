@@ -63,6 +63,8 @@ for line in sys.stdin:
 class Rank:
     """One run of the job."""
 
+    said = ""                              # what was heard of it
+
     def __init__(self, lab: Lab, *options: str, env: Mapping[str, str] | None = None,
                  order: Path | None = None) -> None:
         """order: of killing.py, for `metamori run`."""
@@ -70,7 +72,6 @@ class Rank:
         variables = {name: value for name, value in lab.env.items() if name != "METAMORI_TRACK"} | dict(env or {})
         if order:
             start, variables["KILL_ORDER"] = killing.argv(start), str(order)
-        self.said = ""
         self.process = subprocess.Popen(
             [*start, "--", sys.executable, "-c", RANK], cwd=lab.work, env=variables, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
