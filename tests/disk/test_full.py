@@ -170,48 +170,6 @@ def test_a_run_that_may_prune_goes_on(small: Lab, rule: list[str]) -> None:
     small.verb("verify")
 
 
-MOVES = """
-import ctypes, errno, os, sys, zlib
-libc = ctypes.CDLL(None, use_errno=True)
-fd = os.open("f", os.O_RDWR)
-def seen():
-    return os.fstat(fd).st_size, zlib.crc32(os.pread(fd, 64 << 20, 0))
-before = seen()
-print("ready", flush=True)
-input()
-if libc.fallocate(fd, int(sys.argv[1]), ctypes.c_long(1 << 16), ctypes.c_long(12 << 20)) == 0:
-    print("done")
-else:
-    print(errno.errorcode[ctypes.get_errno()], seen() == before, flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize("mode", [0x10, 0x20, 0x08], ids=["zero", "insert", "collapse"])
-def test_what_moves_in_a_file_moves_all_or_nothing(
-    tmp_path: Path, compiled: Compile, installed: None, mode: int
-) -> None:
-    """In isolation; the kernel's own call finds its room first, too."""
-    try:
-        with mounted(tmp_path, "ext4", 64) as disk:
-            lab = Lab(disk, compiled("driver"))
-            (lab.work / "f").write_bytes(bytes(range(1, 251)) * (16 * MB // 250) + bytes(16 * MB % 250))
-            before = crc_of(lab.work / "f")
-            session = Session([*lab.argv("run", "--isolate"), "--", sys.executable, "-c", MOVES, str(mode)], lab.work,
-                              lab.env, tmp_path / "stderr")
-            lab.sessions.append(session)
-            assert session._line() == "ready"
-            filler = fill(lab.folder, 4 * MB)
-            assert session.ask("go on") == "ENOSPC True"
-            filler.unlink()
-            assert session.end() == 0, session.stderr()
-            assert crc_of(lab.work / "f") == before
-            lab.verb("verify")
-            lab.close()
-    except NoMount as why:
-        pytest.skip(str(why))
-
-
 @pytest.mark.parametrize("leave", [4096, 400_000, 4 * MB])
 def test_a_restore_inside_the_program_without_room(small: Lab, leave: int) -> None:
     """What an index knows of a file's end has to be saved before it is cut off: all goes back, or nothing. Once names

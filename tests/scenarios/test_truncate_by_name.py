@@ -134,3 +134,13 @@ def test_a_file_out_of_the_scope_is_not_opened(lab: Lab, native_lab: Lab) -> Non
         assert (b"outside of the scope, and not tracked: 1 file" in done.stderr) == (each is lab)
         said.append(done.stdout)
     assert said[1] == said[0] == b"0x2\n"
+
+
+def test_isolated_a_file_in_place_keeps_its_times(lab: Lab) -> None:
+    """Where the size stayed it was cut in place."""
+    (lab.work / "file").write_bytes(b"o" * 20000)
+    session, before = lab.start("--isolate"), os.stat(lab.work / "file")
+    session.must(["open file rw", "truncate file 20000", "pwrite 3 5 100 1", "truncate file 20000"])
+    now = os.stat(lab.work / "file")
+    assert (now.st_mtime_ns, now.st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
+    assert session.end() == 0, session.stderr()

@@ -12,7 +12,7 @@
 #define FALLOC_FL_WRITE_ZEROES 0x80
 #endif
 
-/* A nameless file of that size beside it, with a byte of data where it is not empty; or -errno. */
+/* A nameless file of that size beside it; or -errno. */
 static long rehearsed_with(int fd, long size)
 {
     char folder[4096];
@@ -25,9 +25,7 @@ static long rehearsed_with(int fd, long size)
     if (trial < 0)
         return trial;
     mm_lift_limit(0);
-    long r = size ? sys_pwrite((int)trial, "", 1, 0) : 0;
-    if (r >= 0)
-        r = sys(SYS_ftruncate, trial, size);
+    long r = sys(SYS_ftruncate, trial, size);
     mm_lift_limit(1);
     if (r < 0)
         mm_close_spare((int)trial);
@@ -78,28 +76,14 @@ static long shift(uint32_t slot, struct mm_pif *p, int fd, uint64_t from, uint64
 
 static int is_away(const struct mm_pif *p) { return ISOLATED(p) || (p->flags & MM_VIRTUAL); }
 
-/* In the buffer, and for the end of the run: half of such a call cannot be taken back.  0, -ENOSPC or -EDQUOT. */
-static long room_to_move(const struct mm_pif *p, uint64_t bytes)
-{
-    uint64_t blocks = bytes / MM_BLOCK + 2, next = __atomic_load_n(&mm_area->head->next_block, __ATOMIC_RELAXED);
-    long r = mm_room(mm_area, blocks);
-    if (r == 0 && p->alloc_next < p->alloc_end)
-        r = sys(SYS_fallocate, mm_buffer_fd, FALLOC_FL_KEEP_SIZE, p->alloc_next * MM_BLOCK, (p->alloc_end - p->alloc_next) * MM_BLOCK);
-    if (r == 0)
-        r = sys(SYS_fallocate, mm_buffer_fd, FALLOC_FL_KEEP_SIZE, next * MM_BLOCK, blocks * MM_BLOCK);
-    return r == -ENOSPC || r == -EDQUOT ? r : 0;
-}
-
 /* wanted: the size that it has afterwards, as the kernel allowed it. */
 static long done_away(uint32_t slot, struct mm_pif *p, int fd, int mode, uint64_t at, uint64_t end, uint64_t size, uint64_t wanted)
 {
-    uint64_t zeroed = end < size ? end - at : at < size ? size - at : 0, moved = size > at ? size - at : 0;
+    long r = 0;
     MM_ASSERT(mm_locked_by_me(&p->lock));
-    long r = mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE) ? room_to_move(p, moved + zeroed)
-           : mode & ~FALLOC_FL_KEEP_SIZE ? room_to_move(p, zeroed) : 0;
-    if (r == 0 && (mode & FALLOC_FL_COLLAPSE_RANGE))
+    if (mode & FALLOC_FL_COLLAPSE_RANGE)
         r = shift(slot, p, fd, end, at, size - end);
-    else if (r == 0 && (mode & FALLOC_FL_INSERT_RANGE))
+    else if (mode & FALLOC_FL_INSERT_RANGE)
         r = mm_resize_held(slot, fd, wanted);
     if (r == 0 && (mode & FALLOC_FL_INSERT_RANGE))
         r = shift(slot, p, fd, at, end, size - at);
@@ -220,7 +204,7 @@ static long truncate_again(int fd, uint64_t length)
     return sys(SYS_truncate, path, length);
 }
 
-/* Would the kernel leave the times of a file of that size? */
+/* Would the kernel leave the times of a file of that size?  tmpfs does where it has nothing to cut. */
 static int leaves_times(int fd, long size)
 {
     const struct timespec before[2] = { { 0 }, { 0 } };
@@ -228,7 +212,10 @@ static int leaves_times(int fd, long size)
     long trial = rehearsed_with(fd, size);
     if (trial < 0)
         return 0;
-    int stays = sys(SYS_utimensat, trial, NULL, before, 0) == 0 && truncate_again((int)trial, size) == 0
+    mm_lift_limit(0);
+    long r = size ? sys_pwrite((int)trial, "", 1, 0) : 0;
+    mm_lift_limit(1);
+    int stays = r >= 0 && sys(SYS_utimensat, trial, NULL, before, 0) == 0 && truncate_again((int)trial, size) == 0
              && sys(SYS_fstat, trial, &st) == 0 && st.st_mtim.tv_sec == 0;
     mm_close_spare((int)trial);
     return stays;
@@ -238,11 +225,12 @@ static int leaves_times(int fd, long size)
 static long cut(uint32_t slot, int fd, uint64_t length)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    if (p->flags & MM_VIRTUAL && p->size == length && leaves_times(fd, (long)length))
+    if (is_away(p) && (uint64_t)mm_size(p, fd) == length && leaves_times(fd, (long)length))
         return 0;
     uint64_t mask = hold(p);
+    touched(slot, p);
     long size = mm_size(p, fd), r = -ENOENT;       /* as after chroot, where there may be no /proc */
-    if (size >= 0 && (uint64_t)size == length && !(p->flags & MM_VIRTUAL))
+    if (size >= 0 && (uint64_t)size == length && !is_away(p))
         r = truncate_again(fd, length);
     release(p, mask);
     return r == -ENOENT ? mm_truncate(slot, fd, length) : r;
