@@ -250,8 +250,8 @@ static void say_statx(const char *name, unsigned mask, int flags)
     struct statx st;
     memset(&st, 0, sizeof st);
     int r = statx(*name ? AT_FDCWD : fd, name, flags, mask, &st);
-    printf("%x %x: %d %s %llu %o %u\n", mask, flags, r, r < 0 ? strerrorname_np(errno) : "", (unsigned long long)st.stx_size,
-           st.stx_mode, st.stx_nlink);
+    printf("%x %x: %d %s %llu %o %u, %d %d\n", mask, flags, r, r < 0 ? strerrorname_np(errno) : "", (unsigned long long)st.stx_size,
+           st.stx_mode, st.stx_nlink, st.stx_mtime.tv_sec != 0, st.stx_ctime.tv_sec != 0);
 }
 
 static void case_statx(void)
@@ -435,6 +435,11 @@ static void case_copies(void)
                 if (!same)             /* it would send what it has sent */
                     SAY(sendfile(to, fd, &from, each[i].count));
                 printf("%ld %ld\n", (long)from, (long)lseek(to, 0, SEEK_CUR));
+            }
+            if (each[i].from > SIZE) {
+                from = each[i].from;
+                SAY(sendfile(to, fd, &from, each[i].count));
+                SAY(sendfile(-1, fd, &from, each[i].count));
             }
             sums("old"), sums("twin");
             ftruncate(fd, SIZE), ftruncate(to, SIZE);

@@ -405,6 +405,61 @@ static void case_walks(void)
     }
 }
 
+static int by_name(const FTSENT **a, const FTSENT **b) { return strcmp((*a)->fts_name, (*b)->fts_name); }
+
+static void say_entries(const char *how, const FTSENT *entry, int only)
+{
+    struct stat st;
+    for (; entry; entry = only ? NULL : entry->fts_link) {
+        printf("%s %s %d", how, entry->fts_name, entry->fts_info);
+        if (entry->fts_info == FTS_F && entry->fts_statp)
+            printf(" %ld bytes, %ld names", (long)entry->fts_statp->st_size, (long)entry->fts_statp->st_nlink);
+        if (entry->fts_statp && strcmp(entry->fts_name, "sparse") == 0)
+            printf(" %d", stat("sparse", &st) == 0 && st.st_blocks == entry->fts_statp->st_blocks);
+        puts("");
+    }
+}
+
+/* what fts tells of entries ahead, and of one whose blocks are looked at once more */
+static void case_walks_ahead(void)
+{
+    char *start[] = {"sparse", "one", NULL};
+    int sparse = open("sparse", O_RDWR | O_CREAT, 0600), a = open("one/a", O_RDWR);
+    SAY(ftruncate(sparse, 1 << 20));
+    SAY(pwrite(sparse, "old", 3, 5000));
+    SAY(link("twin", "one/twin"));
+    metamori_checkpoint();
+    SAY(pwrite(sparse, "new", 3, 5000));
+    SAY(pwrite(a, "longer", 6, 6000));
+    SAY(unlink("twin"));
+    for (int i = 0; i < 4; i++) {
+        FTS *walk = fts_open(start, (i & 1 ? FTS_PHYSICAL : FTS_LOGICAL) | (i & 2 ? FTS_NOCHDIR : 0), by_name);
+        for (int again = 0; again < 3; again++)
+            say_entries("ahead", fts_children(walk, again == 2 ? FTS_NAMEONLY : 0), 0);
+        for (FTSENT *entry; (entry = fts_read(walk));) {
+            say_entries("there", entry, 1);
+            for (int again = 0; again < 2 && entry->fts_info == FTS_D; again++)
+                say_entries("below", fts_children(walk, 0), 0);
+        }
+        fts_close(walk);
+    }
+}
+
+/* a walk that has no room for what stat says */
+static void case_walks_without_stat(void)
+{
+    char *start[] = {"old", "one", NULL};
+    scatter(fd);
+    for (int i = 0; i < 2; i++) {
+        FTS *walk = fts_open(start, FTS_PHYSICAL | FTS_NOSTAT | (i ? FTS_NOCHDIR : 0), by_name);
+        for (FTSENT *entry = fts_children(walk, 0); entry; entry = entry->fts_link)
+            printf("ahead %s %d\n", entry->fts_name, entry->fts_info);
+        for (FTSENT *entry; (entry = fts_read(walk));)
+            printf("%s %s %d\n", entry->fts_path, entry->fts_name, entry->fts_info);
+        fts_close(walk);
+    }
+}
+
 /* how many descriptors the program has, by every call that tells */
 static void case_descriptors(void)
 {
@@ -427,7 +482,7 @@ CASES = {
     CASE(stream_that_appends), CASE(stream_not_reopened), CASE(stream_reopened_with_the_last_number),
     CASE(places_that_cannot_be_written), CASE(more_than_there_can_be), CASE(hole_beyond_what_is_in_place),
     CASE(private_mapping_with_the_last_number), CASE(private_mapping_under_a_size_limit),
-    CASE(walks), CASE(descriptors),
+    CASE(walks), CASE(walks_ahead), CASE(walks_without_stat), CASE(descriptors),
 };
 
 MAIN

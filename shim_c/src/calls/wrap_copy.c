@@ -173,7 +173,13 @@ static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned 
             e = r < 0 ? -errno : 0;
             break;
         }
-        long w = to_pipe(to, &(struct iovec){ piece, r }, wait && !total);
+        long w = to_pipe(to, &(struct iovec){ piece, r }, wait && !total && e == -EINVAL);
+        if (w == -EAGAIN && wait && !total) {          /* another was faster: what was read may be old by the time there is room */
+            e = sys(SYS_sendfile, to, from, &nothing, 0);
+            if (e < 0 && e != -EINVAL)
+                return e;
+            continue;
+        }
         if (w <= 0) {
             e = w;
             break;
@@ -196,11 +202,11 @@ static long to_pipe_as_there_is_room(int from, off_t *at, int to, size_t count, 
 /* The bytes are moved here; a full pipe or socket (waits) must not hold up a checkpoint. */
 static long sent_by_us(int to, int from, off_t *at, size_t count, int waits)
 {
-    off_t in = at ? *at : lseek(from, 0, SEEK_CUR), probed = at ? *at : 0, sum;
-    long r = sys(SYS_sendfile, to, from, at ? &probed : NULL, 0);
-    if (r == 0 && !pif_of(from) && !mm_is_file(from))
-        r = -EINVAL;
-    if (r == 0 && ((ssize_t)count < 0 || __builtin_add_overflow(in, (off_t)count, &sum)))
+    off_t in = at ? *at : lseek(from, 0, SEEK_CUR), probed = in, sum;
+    /* a range that goes beyond all numbers is refused before the kernel looks at how far the filesystem goes */
+    int wraps = (ssize_t)count < 0 || __builtin_add_overflow(in, (off_t)count, &sum);
+    long r = sys(SYS_sendfile, to, from, at || (wraps && in >= 0) ? &probed : NULL, wraps ? count : 0);
+    if (r == 0 && (wraps || (!pif_of(from) && !mm_is_file(from))))
         r = -EINVAL;
     if (r < 0)
         return r;

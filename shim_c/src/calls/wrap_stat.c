@@ -179,28 +179,38 @@ EXPORT int ftw(const char *path, __ftw_func_t function, int descriptors)
 
 static int differ(void) { return mm_active && __atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE); }
 
+/* What is no link, or what one leads to.  FTS_NOSTAT leaves no place for the answer. */
+static void ask_again(const FTS *walk, FTSENT *entry, const char *path)
+{
+    struct stat again;
+    if (entry->fts_info == FTS_F && !(walk->fts_options & FTS_NOSTAT) && fstatat(AT_FDCWD, path, &again, 0) == 0
+        && again.st_ino == entry->fts_statp->st_ino && again.st_dev == entry->fts_statp->st_dev)
+        *entry->fts_statp = again;
+}
+
 EXPORT FTSENT *fts_read(FTS *walk)
 {
     FTSENT *entry = REAL(fts_read)(walk);
     int saved = errno;
-    if (entry && entry->fts_info == FTS_F && UNLIKELY(differ()))
-        fstatat(AT_FDCWD, entry->fts_accpath, entry->fts_statp, 0);       /* what is no link, or what one leads to */
+    if (entry && UNLIKELY(differ()))
+        ask_again(walk, entry, entry->fts_accpath);
     errno = saved;
     return entry;
 }
 
-/* The same entries come by fts_read later: the link count, which is not put right twice, only there. */
+/* What is below the start is not yet reached by fts_accpath: that is its name in the folder, or the folder itself. */
 EXPORT FTSENT *fts_children(FTS *walk, int options)
 {
-    uint32_t before = own_sizes();
+    char path[4096];
     FTSENT *first = REAL(fts_children)(walk, options);
+    int saved = errno;
     for (FTSENT *entry = first; entry && UNLIKELY(differ()); entry = entry->fts_link) {
-        nlink_t links = entry->fts_info == FTS_F ? entry->fts_statp->st_nlink : 0;
-        if (entry->fts_info == FTS_F) {
-            corrected(before, 0, entry->fts_statp, AT_FDCWD, entry->fts_accpath, 0);
-            entry->fts_statp->st_nlink = links;
-        }
+        int below = entry->fts_level > FTS_ROOTLEVEL;
+        if (below && snprintf(path, sizeof path, "%s/%s", entry->fts_parent->fts_accpath, entry->fts_name) >= (int)sizeof path)
+            continue;
+        ask_again(walk, entry, below ? path : entry->fts_accpath);
     }
+    errno = saved;
     return first;
 }
 
@@ -222,7 +232,7 @@ EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct st
     out->stx_blocks = blocks_of(p, out->stx_blocks, out->stx_size);
     struct statx_timestamp *times[] = { &out->stx_mtime, &out->stx_ctime };
     for (int i = 0; i < 2; i++) {
-        if (p->mtime_ns && p->mtime_ns > sys_ns(*times[i])) {
+        if (out->stx_mask & (i ? STATX_CTIME : STATX_MTIME) && p->mtime_ns && p->mtime_ns > sys_ns(*times[i])) {
             times[i]->tv_sec = p->mtime_ns / 1000000000u;
             times[i]->tv_nsec = p->mtime_ns % 1000000000u;
         }

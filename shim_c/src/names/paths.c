@@ -241,7 +241,9 @@ int mm_canonical_in_root(int dir, const char *path, uint64_t resolve, char *out,
     char link[48];
     memcpy(in, path, last - path + 1);
     in[last - path + 1] = 0;
-    long fd = sys(SYS_openat2, dir, in, &look, sizeof look);
+    long fd = -EAGAIN;
+    for (int tries = 0; fd == -EAGAIN && tries < 1000; tries++)        /* ".." is not looked up while anything is renamed */
+        fd = sys(SYS_openat2, dir, in, &look, sizeof look);
     if (fd < 0)
         return (int)fd;
     snprintf(link, sizeof link, "/proc/thread-self/fd/%ld", fd);
