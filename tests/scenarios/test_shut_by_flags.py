@@ -203,6 +203,35 @@ def test_names_that_would_come_where_none_can(both: tuple[Lab, Lab], flag: str, 
     lab.verb("verify")
 
 
+@pytest.mark.parametrize("flag", ["+i", "+a"], ids=["immutable", "append-only"])
+@pytest.mark.parametrize(("first", "then", "shut"), [
+    ([], "mkdir folder", "folder"), (["open closed rw", "close 3", "link closed second"], "unlink second", "closed"),
+], ids=["folder", "link"])
+def test_what_can_neither_go_nor_be_linked(
+        both: tuple[Lab, Lab], first: list[str], then: str, shut: str, flag: str) -> None:
+    """The restore was half done at a folder that it could not remove, and a second name became a file of its own."""
+    lab = both[0]
+    session = lab.start()
+    session.must([*first, "checkpoint"])
+    before = lab.state()
+    session.must([then, "open immutable w,trunc"])
+    after = lab.state()
+    subprocess.run(["chattr", flag, lab.work / shut], check=True)
+    try:
+        assert session.ask("restore 1") == "-1 EPERM"
+        lab.assert_state(after, "nothing has moved")
+        assert session.end() == 0, session.stderr()
+        said = lab.restore(1, code=1).stderr
+        assert f"{shut}: Operation not permitted; no file was touched" in said
+        lab.assert_state(after, "nothing has moved")
+    finally:
+        subprocess.run(["chattr", "-i", "-a", lab.work / shut], check=True)
+    lab.restore(1, "--force")
+    lab.assert_state(before, "as it was")
+    assert (lab.work / "closed").stat().st_nlink == (2 if first else 1)
+    lab.verb("verify")
+
+
 LOSES = """
 import os, subprocess, sys
 fd = os.open("program", os.O_RDWR)

@@ -221,8 +221,12 @@ def _sweep(store: Store, files: Iterable[Identity], homes: tuple[KeptHome, ...])
     for name in names:
         found = lstat_or_none(store.door, store.layout.kept(name))
         if found is not None and (found.st_dev, found.st_ino) in own:
-            store.door.unlink(store.layout.kept(name))
-            removed += 1
+            try:
+                store.door.unlink(store.layout.kept(name))
+                removed += 1
+            except PermissionError:
+                if not store.door.is_shut_by_flags(store.layout.kept(name)):
+                    raise                  # else it stays until that is over
     return removed
 
 
@@ -330,7 +334,9 @@ def require_no_flags(store: Store, intent: Intent) -> None:
     growing: set[bytes] = set()            # folders in which names only come
     for op in intent.names:
         if op.op in ("keep", "unlink", "rmdir", "rename", "drop"):
-            shut |= {os.path.dirname(op.path)} | ({op.path} if op.op != "rmdir" else set())
+            shut |= {op.path, os.path.dirname(op.path)}
+        if op.op == "link":                # of such a file no link can be made: there would be two files instead of one
+            shut.add(op.other)
         if op.op not in ("keep", "unlink", "rmdir", "drop"):
             comes = op.other if op.op == "rename" else op.path
             found = lstat_or_none(store.door, comes)
