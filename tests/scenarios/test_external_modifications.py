@@ -131,6 +131,17 @@ def test_of_what_came_back_nothing_is_lost(
     lab.assert_state(before, "back again")
 
 
+@pytest.mark.parametrize("options", [[], ["--mode=single"]], ids=["default", "single"])
+def test_what_a_killed_run_in_isolation_had_removed_gets_no_second_copy(lab: Lab, options: list[str]) -> None:
+    """It comes back to where it was, and is held as it was; in a job's own stores nobody expects copies."""
+    (lab.work / "a").write_bytes(SHORT)
+    before = lab.state()
+    lab.run(["sh", "-c", "rm a; kill -9 $PPID $$"], "--isolate", *options)
+    lab.verb("log")
+    lab.assert_state(before, "back")
+    assert not [*lab.store.glob("checkpoints/*.undo.*")]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_of_short_files_nothing_is_lost(lab: Lab, way: Callable[[Path], None]) -> None:
     first_run(lab)

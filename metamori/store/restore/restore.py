@@ -114,7 +114,7 @@ def move_names(
     """
     work = plan_names(store, here, target, settled, kept, is_all_known)
     _record_left(store, run, here, target, settled, kept, durable, work)
-    _carry_out(store, work, run, True, durable, retire)
+    _carry_out(store, work, run, True, durable, retire, copies=False)
     return work
 
 
@@ -144,21 +144,22 @@ def recover(store: Store, durable: bool = True, looks: bool = False) -> list[byt
         if commit.exists(store.door, store.layout.run_area):
             commit.remove_file(store.door, store.layout.leaving, durable)   # nothing was touched; it is planned again
         else:
-            _finish(store, leaving, durable, store.layout.leaving)
+            _finish(store, leaving, durable, store.layout.leaving, copies=False)
     intent = read_intent(store, store.layout.intent)
     if intent is None:
         return None if leaving is None else []
-    if store.head.index == intent.target:
-        _copy_what_came(store, intent, durable)
-        commit.remove_file(store.door, store.layout.intent, durable)
-        return []
     layout = store.layout
     of_a_run = any(commit.exists(store.door, path) for path in (layout.run_area, layout.nodes, layout.nodes_over))
+    if store.head.index == intent.target:
+        if not of_a_run:
+            _copy_what_came(store, intent, durable)
+        commit.remove_file(store.door, store.layout.intent, durable)
+        return []
     return _finish(store, intent, durable, layout.intent, looks and not of_a_run and not store.is_copied)
 
 
 def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable: bool,
-               retire: Callable[[], None] | None = None, what: str = "restoring") -> None:
+               retire: Callable[[], None] | None = None, what: str = "restoring", copies: bool = True) -> None:
     record = store.layout.leaving if retire else store.layout.intent
     store.door.expect(what, sum(op.end - op.start for op in work.intent.writes)
                       + sum(save.end - save.start for save in work.saves if save_preimages))
@@ -178,7 +179,7 @@ def _carry_out(store: Store, work: Plan, run: int, save_preimages: bool, durable
                             "it may be read and written") from error
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; no file was touched") from error
-    _finish(store, work.intent, durable, record)
+    _finish(store, work.intent, durable, record, copies=copies)
 
 
 def _begin(store: Store, intent: Intent, durable: bool, record: bytes) -> None:
@@ -230,7 +231,8 @@ def _sweep(store: Store, files: Iterable[Identity], homes: tuple[KeptHome, ...])
     return removed
 
 
-def _finish(store: Store, intent: Intent, durable: bool, record: bytes, looks: bool = False) -> list[bytes]:
+def _finish(store: Store, intent: Intent, durable: bool, record: bytes, looks: bool = False, copies: bool = True
+            ) -> list[bytes]:
     applier = Applier(store, durable, record, looks)
     applier.run(intent)
     touched = _Touched(intent)
@@ -244,7 +246,8 @@ def _finish(store: Store, intent: Intent, durable: bool, record: bytes, looks: b
             names = store.state(intent.target).existing()
             _sweep(store, (identity_now(store.door, each.path) for each in names if each.kind == "file"), intent.kept)
         store.set_head(intent.target, kept, durable, noted=True, touched=touched, theirs=theirs)
-        _copy_what_came(store, intent, durable)
+        if copies:
+            _copy_what_came(store, intent, durable)
         commit.remove_file(store.door, record, durable)
     except OSError as error:
         raise MetamoriError(f"the store {store.path}: {error.strerror}; run the command again") from error
