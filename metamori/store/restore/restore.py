@@ -110,7 +110,7 @@ def move_names(
 
     kept: backing files of those without a name that another branch knows. retire: ends the run. Head says `target`
     before and after, so it is the end of the run that tells whether the move has begun: a stop before it leaves all to
-    do, one after it an intent.
+    do, one after it an intent. Nothing is copied of what leaves `kept/`: the user's files hold what they held before.
     """
     work = plan_names(store, here, target, settled, kept, is_all_known)
     _record_left(store, run, here, target, settled, kept, durable, work)
@@ -242,7 +242,9 @@ def _finish(store: Store, intent: Intent, durable: bool, record: bytes, looks: b
                  for each in intent.kept)
     try:
         if not commit.exists(store.door, store.layout.run_area):
-            kept = tuple(each if store.layout.kept(each.name) in written else _as_noted(store, each) for each in kept)
+            noted = {each.name: each for each in store.head.kept}
+            kept = tuple(each if store.layout.kept(each.name) in written else _as_noted(
+                store, each, noted.get(each.name)) for each in kept)
             names = store.state(intent.target).existing()
             _sweep(store, (identity_now(store.door, each.path) for each in names if each.kind == "file"), intent.kept)
         store.set_head(intent.target, kept, durable, noted=True, touched=touched, theirs=theirs)
@@ -296,11 +298,10 @@ class _Touched:
         return path in self._paths or any(b"/".join(parts[:n]) in self._moved for n in range(2, len(parts)))
 
 
-def _as_noted(store: Store, kept: KeptHome) -> KeptHome:
+def _as_noted(store: Store, kept: KeptHome, old: KeptHome | None) -> KeptHome:
     """A backing file that stays in the store and is not what it was stays known as what it was: it is damaged."""
-    for old in store.head.kept:
-        if old.name == kept.name and not is_as_noted(store.door, store.layout, old):
-            return old
+    if old is not None and not is_as_noted(store.door, store.layout, old):
+        return old
     return KeptHome(kept.inode, kept.name)
 
 
