@@ -70,12 +70,13 @@ def test_a_copy_is_durable_before_it_counts_as_one(tmp_path: Path) -> None:
     class Synced(Door):
         def fsync(self, fd: int) -> None:
             synced.add(os.readlink(f"/proc/self/fd/{fd}"))
-            assert (tmp_path / "copy" / ".metamori-unfinished-copy").exists()
+            assert (copy / ".metamori-unfinished-copy").exists()
 
     made(tmp_path).close()
+    copy = tmp_path / "of" / "it" / "copy"
     with Store.open(str(tmp_path / "store"), door=Synced()) as store:
-        export.export(store, 1, tmp_path / "copy")
-    assert synced == {str(tmp_path / "copy"), *map(str, (tmp_path / "copy").rglob("*"))}
+        export.export(store, 1, copy)
+    assert synced == {*map(str, (copy, *list(copy.parents)[:3], *copy.rglob("*")))}
 
 
 def test_what_a_power_cut_left_is_copied_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

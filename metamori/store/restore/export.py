@@ -44,7 +44,10 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
     for why in [] if force else unknown(store):
         raise Damaged(f"{why}; --force copies the files that are known without it")
     root = os.path.abspath(os.fsencode(folder))
-    _private_folders(root)
+    made = _private_folders(root) | {root}
+    if os.stat(above := os.path.dirname(root)).st_dev == os.stat(root).st_dev:
+        made.add(above)                    # who was interrupted may have made the name; but not that of a mount
+    made = {os.path.realpath(each) for each in made}
     state = store.state(index)
     later = _of_later(store, state)
     entries = [each for each in state.existing() if (each.kind != "file" or each.inode not in without)
@@ -62,7 +65,6 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
         target = os.path.join(root, place(base, outside, entry.path))
         _private_folders(os.path.dirname(target))
         _make(store, state, entry, target, copies, trusted)
-    made = {root}
     for entry in reversed(entries):
         target = os.path.join(root, place(base, outside, entry.path))
         made |= {target, *_folders_between(root, target)}
@@ -106,11 +108,14 @@ def _begin(store: Store, index: int, root: bytes, entries: list[NameEntry]) -> t
     return note, True
 
 
-def _private_folders(path: bytes) -> None:
-    """What is copied is nobody else's to see before folders have their own modes; untracked ones have none to give."""
-    if not os.path.isdir(path):
-        _private_folders(os.path.dirname(path))
-        os.mkdir(path, 0o700)
+def _private_folders(path: bytes) -> set[bytes]:
+    """What is copied is nobody else's to see before folders have their own modes; untracked ones have none to give.
+    Returns the folders that have a new name in them."""
+    if os.path.isdir(path):
+        return set()
+    changed = _private_folders(os.path.dirname(path))
+    os.mkdir(path, 0o700)
+    return changed | {os.path.dirname(path)}
 
 
 def _folders_between(root: bytes, path: bytes) -> Iterator[bytes]:
