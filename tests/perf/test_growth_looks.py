@@ -130,6 +130,19 @@ def test_names_go_back_by_a_look_at_what_differs(tmp_path: Path) -> None:
         with store_of(tmp_path / str(files), files, 0, 2) as store:
             name = store.state(2).names[bytes(tmp_path / str(files) / "files" / "2")]
             os.chmod(name.path, 0o600)
+def test_a_comparison_after_a_change_of_all_modes_looks_at_no_file_for_each(lab: Lab) -> None:
+    """Of files that are longer than what has a second copy."""
+    for number in range(100):
+        (lab.work / f"f{number}").write_text("old")
+    lab.run([sys.executable, "-c", REPLACES.replace("write('new')", "write('new' * 30_000)")]).check_returncode()
+    for path in lab.work.iterdir():
+        path.chmod(0o600)
+    door = Counting()
+    with Store.open(str(lab.store), door=door) as store:
+        assert len([*compare(store, 0, 1)]) == 100
+    assert door.count["lstat"] < 2000
+
+
             store.commit_checkpoint(Meta(3, 2, 0, "", "", 1, 1, names=(replace(name, mode=0o100600),),
                                          pifs=(replace(store.state(2).pifs[2], mode=0o100600),)), durable=False)
             door: Any = store.door

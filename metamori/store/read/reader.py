@@ -19,13 +19,13 @@ from itertools import chain
 from operator import attrgetter
 
 from metamori.errors import ChangedOutside, Damaged, MetamoriError, StoreBusy
-from metamori.store.format.records import NO_LIMIT
+from metamori.store.format.records import NO_LIMIT, Identity, PifEntry
 from metamori.store.io import commit
 from metamori.store.io.coalesced_io import SHORT
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import PIECE_BYTES
 from metamori.store.read import invalidated
-from metamori.store.read.head import born_then, identity_now, is_as_noted, require_kept
+from metamori.store.read.head import born_then, identity_now, is_as_noted, require_kept, same_bytes
 from metamori.store.read.holders import Holders
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
@@ -218,7 +218,9 @@ def _find_home(store: Store, inode: int) -> bytes:
             return same
         if store.is_busy():
             raise StoreBusy(f"{os.fsdecode(paths[0])} is being moved; it can be read afterwards")
-        place = Holders(store).places.get(inode)
+        pif = here.pifs.get(inode)
+        place = next((path for path in paths if _has_its_bytes(store, pif, noted[path])), None)
+        place = place or Holders(store).places.get(inode)      # a look at all files
         if place is None:
             raise _modified(store, paths)
         return place
@@ -245,6 +247,13 @@ def _find_home(store: Store, inode: int) -> bytes:
     if live:
         raise StoreBusy(f"{name} is being moved by the live run; it can be read after the next checkpoint")
     raise Damaged(f"the file that holds the bytes of {name} is missing")
+
+
+def _has_its_bytes(store: Store, pif: PifEntry | None, was: Identity) -> bool:
+    """Whether no more than a mode, an owner or a further name of a file is another by now; as Holders has it."""
+    now = identity_now(store.door, was.path)
+    return same_bytes(was, now) and born_then(
+        pif, now.dev, now.ino, store.door.birth_ns(was.path), was.ctime_ns)
 
 
 def _modified(store: Store, paths: Sequence[bytes]) -> ChangedOutside:
