@@ -96,8 +96,7 @@ def _one(arguments: argparse.Namespace, store: Store) -> int:
         sides.append(_content(store, index, path))
     if not paths:
         raise MetamoriError(f"{arguments.path} was not there at either checkpoint")
-    found = next((change for change in compare(store, arguments.first, arguments.second)
-                  if change.path == paths[0]), None)
+    found = next(compare(store, arguments.first, arguments.second, fits=paths[0].__eq__), None)
     text = "\n".join(_unified(arguments, sides, name_text(arguments.path))) if found is not None else ""
     output.result(arguments, {"first": arguments.first, "second": arguments.second,
                               "changes": [describe(found)] if found else [], "diff": text}, text)
@@ -106,7 +105,7 @@ def _one(arguments: argparse.Namespace, store: Store) -> int:
 
 def _several(arguments: argparse.Namespace, store: Store, fits: Callable[[bytes], bool]) -> int:
     """The same of every file that fits and is not the same at both."""
-    found = [change for change in compare(store, arguments.first, arguments.second) if fits(change.path)]
+    found = [*compare(store, arguments.first, arguments.second, fits=fits)]
     lines: list[str] = []
     for change in found:
         sides = [_content(store, index, change.path) if _is_there(store, index, change.path) else None

@@ -111,6 +111,12 @@ def test_a_comparison_looks_at_the_ranges_that_may_differ(tmp_path: Path, monkey
     assert 0 < len(pieces) < 10
 
 
+def test_a_comparison_asks_nothing_of_files_that_are_the_same(tmp_path: Path) -> None:
+    with store_of(tmp_path, 100, 2, 3) as store:
+        assert [*compare(store, 2, 3)] == []
+        assert store.door.count["lstat"] < 20   # type: ignore[attr-defined]
+
+
 REPLACES = "import os\nfor name in os.listdir():\n open('new', 'w').write('new')\n os.rename('new', name)\n"
 
 
@@ -124,12 +130,6 @@ def test_a_comparison_with_replaced_files_lists_no_folder_for_each(lab: Lab) -> 
     assert door.count["listdir"] < 110     # each asks whether an undo record has come
 
 
-def test_names_go_back_by_a_look_at_what_differs(tmp_path: Path) -> None:
-    """When a run in isolation was killed."""
-    def asked(files: int) -> int:
-        with store_of(tmp_path / str(files), files, 0, 2) as store:
-            name = store.state(2).names[bytes(tmp_path / str(files) / "files" / "2")]
-            os.chmod(name.path, 0o600)
 def test_a_comparison_after_a_change_of_all_modes_looks_at_no_file_for_each(lab: Lab) -> None:
     """Of files that are longer than what has a second copy."""
     for number in range(100):
@@ -143,6 +143,12 @@ def test_a_comparison_after_a_change_of_all_modes_looks_at_no_file_for_each(lab:
     assert door.count["lstat"] < 2000
 
 
+def test_names_go_back_by_a_look_at_what_differs(tmp_path: Path) -> None:
+    """When a run in isolation was killed."""
+    def asked(files: int) -> int:
+        with store_of(tmp_path / str(files), files, 0, 2) as store:
+            name = store.state(2).names[bytes(tmp_path / str(files) / "files" / "2")]
+            os.chmod(name.path, 0o600)
             store.commit_checkpoint(Meta(3, 2, 0, "", "", 1, 1, names=(replace(name, mode=0o100600),),
                                          pifs=(replace(store.state(2).pifs[2], mode=0o100600),)), durable=False)
             door: Any = store.door

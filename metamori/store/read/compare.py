@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from metamori.errors import StoreBusy
 from metamori.store.format.records import NameEntry
 from metamori.store.io.os_io import PIECE_BYTES
+from metamori.store.read import invalidated
 from metamori.store.read.reader import Reader
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
@@ -29,13 +30,19 @@ class Change:
     mode: tuple[int, int] = (0, 0)
 
 
-def compare(store: Store, first: int, second: int, exact: bool = True) -> Iterator[Change]:
-    """Changes from one index to another, by path. `exact` reads the bytes; else ranges that may differ."""
-    old, new = store.state(first), store.state(second)
-    for path in sorted(old.names.keys() | new.names.keys()):
+def compare(store: Store, first: int, second: int, exact: bool = True, fits: Callable[[bytes], bool] | None = None,
+            ) -> Iterator[Change]:  # fmt: skip
+    """Changes from one index to another, by path. `exact` reads the bytes; else ranges that may differ. fits: of which
+    paths only."""
+    old, new, is_known = store.state(first), store.state(second), not exact
+    for path in sorted(filter(fits, old.names.keys() | new.names.keys())):
         before, after = old.names.get(path, _ABSENT), new.names.get(path, _ABSENT)
         if before.kind == after.kind == "absent":
             continue
+        if not is_known and before.kind == after.kind == "file":
+            for index in (first, second):  # those of which nothing is read, too
+                invalidated.require_none(store, index)
+            is_known = True
         change = _change(store, old, new, path, before, after, exact)
         if change is not None:
             yield change
@@ -61,7 +68,7 @@ def _change(
     ranges: list[tuple[int, int]] = []
     if before.kind == after.kind == "file":
         ranges = _candidates(old, new, before.inode, after.inode)
-        if exact:
+        if exact and ranges:
             ranges = list(_really_different(store, old, new, before.inode, after.inode, ranges))
     elif sizes != (0, 0):
         ranges = [(0, max(sizes))]
