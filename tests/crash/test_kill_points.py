@@ -58,10 +58,15 @@ def test_killed_at_some_calls(trial_of, options: str, how: str) -> None:  # type
     trial = trial_of(*options.split())
     total = len(trial.run().calls)
     step = total // SAMPLE
-    chosen = {*range(1 + len(how) * ord(how) % step, total, step), *KEPT.get(options, ())} if how == "k" else \
-        {*range(3, total, 2 * step)}
-    for nth in sorted(chosen):
+    for nth in range(1 + ord(how) % step, total, step) if how == "k" else range(3, total, 2 * step):
         killed_at(trial, nth, how, options != "--isolate")
+
+
+@pytest.mark.parametrize("options", KEPT, ids=["default", "isolate"])
+def test_killed_where_something_was_found(trial_of, options: str) -> None:  # type: ignore[no-untyped-def]
+    trial = trial_of(*options.split())
+    for nth in KEPT[options]:
+        killed_at(trial, nth, "k", options != "--isolate")
 
 
 @pytest.mark.parametrize(("options", "how"), [("", "x"), ("--isolate", "x"), ("", "y")],
