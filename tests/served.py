@@ -2,7 +2,8 @@
 
 A verb finds what it would find if it had been started: its words, environment, folder, input, output, signals. Where
 its environment is one that could change what is imported, or how the C half is loaded, it is started. So are verbs that
-start programs.
+start programs. Its umask and limits are those of when its server began, not of the moment; and a process that it leaves
+behind, with its output, is not waited for, as a pipe would be.
 """
 
 from __future__ import annotations
@@ -32,18 +33,25 @@ def run(argv: Sequence[str], cwd: Path, env: Mapping[str, str], timeout: float, 
     """As subprocess.run, with what it printed."""
     can_be = list(argv[:len(METAMORI)]) == METAMORI and argv[len(METAMORI)] in SERVED and os.path.isdir(cwd)
     if can_be and (server := server_for(env)):
-        return server.run(argv, cwd, env, stdin, timeout)
+        try:
+            return server.run(argv, cwd, env, stdin, timeout)
+        except BrokenPipeError:            # somebody has ended it
+            del _servers[_key(env)]
     return subprocess.run(argv, cwd=cwd, env=env, stdin=stdin, capture_output=True, timeout=timeout, check=False)
 
 
 def server_for(env: Mapping[str, str]) -> Server | None:
     if any(name.startswith("METAMORI_") and name not in OURS for name in env):
         return None
-    key = frozenset((name, value) for name, value in env.items() if name not in ASKED_FOR)
+    key = _key(env)
     _asked[key] += 1
     if _asked[key] == ENOUGH:
         _servers[key] = Server(env)
     return _servers.get(key)
+
+
+def _key(env: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset((name, value) for name, value in env.items() if name not in ASKED_FOR)
 
 
 class Server:
@@ -64,7 +72,7 @@ class Server:
         try:
             with theirs:
                 socket.send_fds(self._channel, [b"\0"], [given, out, err, theirs.fileno()])
-            mine.sendall(json.dumps([argv[len(METAMORI):], str(cwd), dict(env)]).encode())
+            mine.sendall(json.dumps([argv[len(METAMORI):], os.path.abspath(cwd), dict(env)]).encode())
             mine.shutdown(socket.SHUT_WR)
             status = self._status(mine, argv, timeout)
             said, wrong = (os.pread(fd, os.fstat(fd).st_size, 0) for fd in (out, err))
