@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from comeback import Memory, built, came_back, run_of
+from comeback import METAMORI, Memory, built, came_back, run_of
 from lab import wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -94,6 +95,11 @@ files |= {str(each): opened(str(each)) for each in range(FILES)}
 taken()
 print([name for name, fd in files.items() if os.pread(fd, 9, 0) != name.encode()], len(files), max(files.values()))
 """
+LAST = """
+os.dup2(os.open("file", os.O_RDWR | os.O_CREAT), 255), os.write(255, b"x")
+taken()
+print(os.pread(255, 9, 0))
+"""
 # descriptors of places (O_PATH): they are no ends of what is there
 PLACES = """
 import errno, fcntl
@@ -120,6 +126,18 @@ def test_they_are_as_they_were(tmp_path: Path, what: str) -> None:
     run_of(case)
     assert case.errors().count("taken") == 1
     came_back(case, 1)
+
+
+def test_the_last_number_of_all_comes_back(tmp_path: Path) -> None:
+    """As a shell has its script, under a hard limit."""
+    (tmp_path / "script").write_text(TAKEN + LAST)
+    limited = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh"]
+    case = Memory(tmp_path, ["/usr/bin/python3", tmp_path / "script"])
+    case.within = limited
+    run_of(case)
+    done = subprocess.run([*limited, *METAMORI, "restart", "1"], cwd=case.work, env=case.environment(),
+                          capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, case.native.output), done
 
 
 def test_sequences_of_threads(tmp_path: Path) -> None:

@@ -76,7 +76,10 @@ def hold(entries: Iterable[DescriptorEntry], base: int) -> None:
     """Numbers out of the way that programs have: nothing else is opened there."""
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     for number in {each.descriptor for each in entries if each.descriptor >= base}:
-        got = fcntl.fcntl(nothing, fcntl.F_DUPFD_CLOEXEC, number)
+        try:
+            got = fcntl.fcntl(nothing, fcntl.F_DUPFD_CLOEXEC, number)
+        except OSError:                    # taken, as all are up to the limit, or beyond that: nothing else comes there
+            continue
         if got != number:                  # something is
             os.close(got)
     os.close(nothing)
