@@ -51,6 +51,10 @@ CASES = {
         "import ctypes; child = os.fork(); child or ctypes.CDLL(None).sigqueue(os.getpid(), 19, None);"
         "child or os._exit(0); os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOWAIT)",
         "os.kill(child, 9); os.wait()", "it is stopped in the middle of a call"),
+    "a child of another group": (
+        "r, w = os.pipe(); child = os.fork();"
+        "child or (os.setgid(65534), os.write(w, b'x'), __import__('time').sleep(6000)); os.read(r, 1)",
+        "os.kill(child, 9); os.wait()", "another user or group"),
     "a child that is not tracked": (
         "import subprocess; child = subprocess.Popen(['sleep', '6000'], env={'METAMORI_DISABLE': '1'})",
         "child.kill(); child.wait()", ") is becoming another program, or cannot be tracked"),
@@ -222,7 +226,7 @@ def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: s
     if what == "a filter that keeps pages from being fetched":
         filters = FILTER.format(rules=FETCHES_NOTHING) + ";os.execvp(sys.argv[1], sys.argv[1:])"
         own = ["/usr/bin/python3", "-c", filters]
-    if what == "fewer capabilities" and os.geteuid():
+    if what in ("fewer capabilities", "a child of another group") and os.geteuid():
         pytest.skip("only root can")
     if what in ("another root folder", "users of its own", "mounts of its own", "a network of its own",
                 "objects of its own") and (os.geteuid() or subprocess.run(

@@ -161,6 +161,11 @@ class Image:
         self.owner = proc_inspect.owner(self.seen)
         self.program = proc_inspect.program(self.seen)
 
+    def require_owner(self, first: tuple[int, int]) -> None:
+        """That of the first process: all come back as who restarts them. Refused."""
+        if self.owner != first:
+            raise Refused("it runs as another user or group than the first process, which cannot come back with it")
+
     def recall(self, stats: Mapping[bytes, os.stat_result]) -> None:
         """What was seen, taken apart when the process runs again. stats: of mapped files."""
         self.launch = self._launch()

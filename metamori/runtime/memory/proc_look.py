@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import struct
@@ -11,6 +12,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from metamori._area import ffi, lib
+from metamori.runtime.memory import proc_inspect
 from metamori.store.format.records import Launch
 
 TYPE_CHECKING = False
@@ -180,7 +182,7 @@ class Looks:
             while not each.length[part]:
                 if not lib.mm_proc_looks(self._seen, self._count, self._next, 1):
                     self._other.join()     # it is at the last one
-            yield bytes(ffi.buffer(each.text[part], _must(each.length[part])))
+            yield bytes(ffi.buffer(each.text[part], _must(each.length[part], each.pid)))
 
     def close(self) -> None:
         self._next[0] = self._end          # nobody takes another
@@ -190,7 +192,12 @@ class Looks:
         self._count = 0
 
 
-def _must(length: int) -> int:
+def _must(length: int, pid: int) -> int:
+    """Refused: its limits only its own user and group may ask for, of one that is undumpable nobody else what it has
+    open, unless with a capability."""
+    if length in (-errno.EPERM, -errno.EACCES):
+        name, why = proc_inspect.name_of(pid), os.strerror(-length)
+        raise proc_inspect.Refused(f"{name} ({pid}) may not be looked at (another user or group, or undumpable): {why}")
     if length < 0:
         raise OSError(-length, os.strerror(-length))
     return length

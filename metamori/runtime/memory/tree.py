@@ -265,6 +265,7 @@ class Images:
         for image in self.all:
             try:
                 image.look_on()
+                image.require_owner(self.all[0].owner)
             except Refused as error:
                 raise self._said_of(image, error) from None
         self.family = family.found(self.area, self.all)
