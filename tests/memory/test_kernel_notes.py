@@ -106,9 +106,11 @@ import errno, fcntl
 os.mkfifo("fifo")
 this = socket.socket(socket.AF_UNIX)
 this.bind("name")
-places = [os.open(each, os.O_PATH) for each in ("fifo", "name", ".")]
+os.mkfifo("called (deleted)")
+places = [os.open(each, os.O_PATH) for each in ("fifo", "name", ".", "called (deleted)")]
+places += [os.dup2(places[0], 0)]
 taken()
-print([fcntl.fcntl(each, fcntl.F_GETFL) & os.O_PATH for each in places], os.readlink(f"/proc/self/fd/{places[0]}")[-5:])
+print([fcntl.fcntl(each, fcntl.F_GETFL) & os.O_PATH for each in places], os.readlink("/proc/self/fd/0")[-5:])
 try:
     os.open("fifo", os.O_WRONLY | os.O_NONBLOCK)
 except OSError as error:

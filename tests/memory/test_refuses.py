@@ -120,6 +120,9 @@ CASES = {
                                        "map, which lost that name and has another"),
     "an open file that lost a name": (MAPPED_FILE + "os.unlink('map')", "",
                                       "map, which lost that name and has another"),
+    "a place that lost a name": (
+        "os.mkfifo('one'); os.link('one', 'two'); place = os.open('one', os.O_PATH); os.unlink('one')", "",
+        "/one (deleted)', which cannot come back with the program"),
     "a locked file without a name": ("import fcntl, mmap; f = open('map', 'w+b'); f.truncate(4096); os.unlink('map');"
                                      "m = mmap.mmap(f.fileno(), 4096); fcntl.flock(f, fcntl.LOCK_EX)", "",
                                      "is a deleted file, mapped and locked, which cannot come back"),

@@ -277,10 +277,10 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
     readable = this.flags & _ACCESS == os.O_RDONLY
     if standard >= 0 and not (readable and stat.S_ISREG(mode)) and not (standard > 2 and stat.S_ISSOCK(mode)):
         return this.entry("standard", position=standard)
-    if this.fd <= 2 and _is_of_outside(this, run):
-        return this.entry("standard", position=this.fd)
     if this.is_place:
         return _place(this)
+    if this.fd <= 2 and _is_of_outside(this, run):
+        return this.entry("standard", position=this.fd)
     if stat.S_ISFIFO(mode):
         return _pipe(this, run)
     if stat.S_ISREG(mode) and this.path.startswith(_MEMORY):
@@ -325,10 +325,21 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
 
 
 def _place(this: Open) -> DescriptorEntry:
-    if not this.path.startswith(b"/") or not this.st.st_nlink:
+    if not this.path.startswith(b"/") or not this.st.st_nlink or _has_lost_its_name(this):
         name = this.path.decode(errors="replace")
         raise Refused(f"descriptor {this.fd} is the place of '{name}', which cannot come back with the program")
     return this.entry("file", position=0)
+
+
+def _has_lost_its_name(this: Open) -> bool:
+    """And has another, which nobody knows. It may really be called so."""
+    if not this.path.endswith(b" (deleted)"):
+        return False
+    try:
+        st = os.lstat(this.path)
+    except OSError:
+        return True
+    return (st.st_dev, st.st_ino) != this.st[1:3]
 
 
 def _is_queue(this: Open) -> bool:
