@@ -243,7 +243,7 @@ def _connection(seen: _Seen) -> list[str]:
     if unread.has_mark(seen.this):
         raise _Cannot(what, f"holds {unread.URGENT}")
     count = unread.to_read(seen.this)
-    data = seen.this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT) if count else b""
+    data = unread.looked_at(seen.this, count)
     if len(data) != count or count > _MOST_WAITING:
         raise _Cannot(what, f"holds {count} bytes, more than can be given back")
     server = own[2:4] in {name[2:4] for name in seen.inside.listens}
@@ -272,8 +272,8 @@ def _rest(seen: _Seen) -> list[str]:
     """Of one that has ended both ways."""
     if unread.has_mark(seen.this):
         raise _Cannot(seen.what, f"holds {unread.URGENT}, {_NEVER}")
-    count = unread.to_read(seen.this)
-    return [f"waiting: {seen.this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT).hex()}"] if count else []
+    data = unread.looked_at(seen.this, unread.to_read(seen.this))
+    return [f"waiting: {data.hex()}"] if data else []
 
 
 def _datagrams(seen: _Seen) -> list[str]:

@@ -97,6 +97,23 @@ def to_read(this: socket.socket) -> int:
     return int(count)
 
 
+def looked_at(this: socket.socket, count: int) -> bytes:
+    """Of TCP, from the beginning, wherever the program's own next look (`SO_PEEK_OFF`, since Linux 6.9) goes on."""
+    if not count:
+        return b""
+    try:
+        at = this.getsockopt(_SOCKET, _PEEK_OFF)
+    except OSError:                        # there is none
+        at = -1
+    if at < 0:
+        return this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    this.setsockopt(_SOCKET, _PEEK_OFF, -1)
+    try:
+        return this.recv(count, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    finally:
+        this.setsockopt(_SOCKET, _PEEK_OFF, at)
+
+
 def _all(this: socket.socket, found: list[Message], inode: int) -> str:
     """Why they cannot come back."""
     at = 0
