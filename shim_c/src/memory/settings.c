@@ -31,6 +31,8 @@ void mm_settings_back(void)
 {
     for (int i = 0; i < MM_SETTINGS; i++) {
         int64_t then = mm_of_thread.setting[i];
+        if (by_prctl[i].set == PR_SET_DUMPABLE && then == 2)       /* which only the kernel gives (fs.suid_dumpable) */
+            then = 0;
         if (then >= 0 && sys(SYS_prctl, by_prctl[i].get, 0, 0, 0, 0) != then)
             sys(SYS_prctl, by_prctl[i].set, then, 0, 0, 0);
     }

@@ -38,7 +38,7 @@ int main(void)
     prctl(PR_SET_TIMERSLACK, 90000);
     prctl(PR_SET_SECUREBITS, 1 << 4);      /* SECBIT_KEEP_CAPS, where the user may */
     prctl(65, 1, 0, 0, 0);                 /* PR_SET_MDWE */
-    if (geteuid() == 0)                    /* others' processes nobody could look into then */
+    if (geteuid() == 0 && prctl(PR_CAPBSET_READ, 19) == 1)     /* CAP_SYS_PTRACE: nobody else could look into it then */
         prctl(PR_SET_DUMPABLE, 0);
     syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     int r = metamori_checkpoint();
