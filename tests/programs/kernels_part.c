@@ -42,6 +42,10 @@ static void case_resolved_by_the_kernel(void)
     SAY(syscall(SYS_openat2, AT_FDCWD, "never", &how, sizeof how));
     SAY(syscall(SYS_openat2, AT_FDCWD, "never", &how, 4));
     SAY(syscall(SYS_openat2, AT_FDCWD, "never", NULL, sizeof how));
+    how.resolve = RESOLVE_CACHED, how.flags = O_WRONLY | O_TRUNC, how.mode = 0;
+    SAY(syscall(SYS_openat2, AT_FDCWD, "old", &how, sizeof how));
+    how.flags = O_WRONLY | O_CREAT, how.mode = 0600;
+    SAY(syscall(SYS_openat2, AT_FDCWD, "old", &how, sizeof how));
     SAY(unlinkat(folder, "made", 0));
     sums("old"), sums("one/a"), sums("one/in/in_root");
 }

@@ -52,6 +52,7 @@ def test_a_folder_below_dev(in_dev: Lab, native_lab: Lab, options: list[str]) ->
 
 PROGRAM = """
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdio.h>
@@ -81,6 +82,26 @@ static void how_of_tomorrow(void)
     printf("%d %d\\n", fd >= 0, (int)write(fd, "more", 4));
     given.more[1] = 1;
     printf("%ld\\n", syscall(SYS_openat2, AT_FDCWD, "refused", &given, sizeof given));
+}
+
+static void refused(const char *name)
+{
+    static const struct open_how asked[] = {
+        { .flags = O_WRONLY | O_TRUNC | 0x40000000 }, { .flags = O_WRONLY | O_CREAT | 0x40000000, .mode = 0600 },
+        { .flags = O_WRONLY | O_TRUNC, .resolve = RESOLVE_CACHED },
+        { .flags = O_WRONLY | O_CREAT, .mode = 0600, .resolve = RESOLVE_CACHED },
+        { .flags = O_WRONLY | O_TRUNC | O_PATH }, { .flags = O_WRONLY | __O_TMPFILE },
+        { .flags = O_WRONLY | O_CREAT, .mode = 010600 }, { .flags = O_WRONLY, .mode = 0600 },
+        { .flags = O_WRONLY, .resolve = RESOLVE_BENEATH | RESOLVE_IN_ROOT },
+    };
+    for (unsigned i = 0; i < sizeof asked / sizeof *asked; i++) {
+        errno = 0;
+        printf("%s %u %ld", name, i, syscall(SYS_openat2, AT_FDCWD, name, &asked[i], sizeof *asked));
+        printf(" %d\\n", errno);
+    }
+    errno = 0;
+    printf("%d", openat(AT_FDCWD, name, O_WRONLY | __O_TMPFILE, 0600));
+    printf(" %d\\n", errno);
 }
 
 static void by_handle(void)
@@ -114,6 +135,8 @@ int main(int argc, char **argv)
     }
     flags();
     how_of_tomorrow();
+    refused("old");
+    refused("missing");
     by_handle();
     return 0;
 }

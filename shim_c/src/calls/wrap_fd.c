@@ -255,7 +255,8 @@ int mm_open_resolved(int dir, const char *path, const struct open_how *how, size
     int whole = size == sizeof asked && mm_usable(how, size, 0) == size;
     if (whole)
         asked = *how;
-    if (!whole || asked.mode > 07777 || (asked.mode && !(asked.flags & (O_CREAT | __O_TMPFILE))))
+    if (!whole || asked.mode > 07777 || (asked.mode && !(asked.flags & (O_CREAT | __O_TMPFILE)))
+        || (asked.resolve & RESOLVE_CACHED && asked.flags & (O_CREAT | O_TRUNC | __O_TMPFILE)))    /* opened without them it would go on */
         return (int)REAL(syscall)(SYS_openat2, dir, path, how, size);
     return open_any(dir, path, (int)asked.flags, (mode_t)asked.mode, &asked);
 }

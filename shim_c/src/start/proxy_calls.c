@@ -94,7 +94,7 @@ static int is_for_us(const struct mm_place *place, int flags, uint64_t resolve, 
 static int is_missing(const struct mm_shown *call, const struct mm_waiting *from, struct mm_place *place, int flags, uint64_t resolve)
 {
     struct open_how look = { .flags = O_PATH | O_CLOEXEC, .resolve = resolve | RESOLVE_NO_SYMLINKS };
-    if (flags & (O_CREAT | O_PATH) || (flags & O_TMPFILE) == O_TMPFILE || resolve & RESOLVE_CACHED || !mm_reach_file(call, from, place))
+    if (flags & (O_CREAT | O_PATH | __O_TMPFILE) || resolve & RESOLVE_CACHED || !mm_reach_file(call, from, place))
         return 0;
     long fd = sys(SYS_openat2, place->dir, place->path, &look, sizeof look);
     if (fd >= 0)
@@ -228,6 +228,13 @@ static int is_how(const struct mm_shown *call, uint64_t address, uint64_t size, 
     return !more;
 }
 
+/* The kernel looks at this before it looks for the file, and at more than openat does, by which it is opened here. */
+static int is_refused_how(const struct open_how *how)
+{
+    long r = sys(SYS_openat2, -1, ".", how, sizeof *how);
+    return r == -EINVAL || r == -EAGAIN;
+}
+
 static enum mm_answer open_as_asked(struct mm_shown *call, const struct mm_waiting *from, const uint64_t *a, struct mm_place *place, long *result)
 {
     struct open_how how;
@@ -241,9 +248,8 @@ static enum mm_answer open_as_asked(struct mm_shown *call, const struct mm_waiti
             ? open_at(call, from, place, O_CREAT | O_WRONLY | O_TRUNC, (mode_t)a[1], 0, result) : MM_ANSWER_KERNEL;
 #endif
     case SYS_openat2:
-        if (!is_how(call, a[2], a[3], &how) || (how.flags >> 32) || how.mode > 07777
-            || (how.resolve & ~(uint64_t)RESOLVES) || (how.mode && !(how.flags & (O_CREAT | __O_TMPFILE)))
-            || !(how.flags & (O_ACCMODE | O_CREAT | O_TRUNC)))
+        if (!is_how(call, a[2], a[3], &how) || (how.flags >> 32) || (how.resolve & ~(uint64_t)RESOLVES)
+            || !(how.flags & (O_ACCMODE | O_CREAT | O_TRUNC)) || is_refused_how(&how))
             return MM_ANSWER_KERNEL;
         if (how.resolve & RESOLVE_IN_ROOT) {   /* "/" is the folder */
             if (mm_shown_string(call, a[1], place->path, sizeof place->path) <= 0)
