@@ -13,6 +13,7 @@
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -403,20 +404,37 @@ static long post(int box, int listener, int birth)
     return r;
 }
 
-/* Who traces this thread may have its calls handed over by a filter: those that ours shows would not be, and mean what it makes of them. */
-static int may_be_handed_over(void)
+struct status { long tracer, filters; };
+
+static long status_number(const char *text, const char *field)
 {
-    static const char field[] = "\nTracerPid:\t";
-    char text[512];
-    if (sys(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0) != SECCOMP_MODE_FILTER)
-        return 0;
-    long fd = sys_openat(AT_FDCWD, "/proc/thread-self/status", O_RDONLY | O_CLOEXEC, 0);
-    long n = fd < 0 ? fd : sys_pread((int)fd, text, sizeof text - 1, 0);
+    const char *at = strstr(text, field);
+    return at ? strtol(at + strlen(field), NULL, 10) : -1;
+}
+
+/* As /proc says it; -1: it does not. */
+static struct status status_in(const char *path)
+{
+    char text[4096];                   /* groups stand before, which may be hundreds */
+    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), n = fd < 0 ? fd : sys_pread((int)fd, text, sizeof text - 1, 0);
     if (fd >= 0)
         sys_close((int)fd);
     text[n > 0 ? n : 0] = 0;
-    const char *tracer = strstr(text, field);
-    return tracer && tracer[sizeof field - 1] != '0';
+    return (struct status){ status_number(text, "\nTracerPid:\t"), status_number(text, "\nSeccomp_filters:\t") };
+}
+
+/* Who traces this thread may have its calls handed over by a filter: those that ours shows would not be, and mean what it makes of them.
+ * Filters that the tracer has too are those of a container or a service. */
+static int may_be_handed_over(void)
+{
+    char path[40];
+    if (sys(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0) != SECCOMP_MODE_FILTER)
+        return 0;
+    struct status own = status_in("/proc/thread-self/status");
+    if (own.tracer <= 0)
+        return 0;
+    strcpy(mm_digits(stpcpy(path, "/proc/"), (uint64_t)own.tracer), "/status");
+    return own.filters < 0 || own.filters != status_in(path).filters;
 }
 
 /* From here on the proxy makes the calls of this thread that matter, and of what it executes.  0, or -errno: nothing has changed. */
