@@ -247,11 +247,11 @@ long mm_open_program(int dir, const char *path, int flags)
     return fd == -EACCES && sys(SYS_faccessat, dir, path, X_OK) == 0 ? mm_open_spare(dir, path, O_PATH | flags, 0) : fd;
 }
 
-/* What the kernel runs it with: as its first line says, or its own table.  0: nothing. */
-static int find_interpreter(int fd, char *head, long n, struct mm_program *found)
+/* What the kernel runs it with: as its first line says, or its own table, which may give it rights: 2.  0: nothing. */
+static int find_interpreter(int fd, char *head, struct mm_program *found)
 {
     if (head[0] != '#' || head[1] != '!')
-        return mm_misc_program(fd, head, n, found->interpreter, sizeof found->interpreter);
+        return mm_misc_program(fd, head, found->interpreter, sizeof found->interpreter);
     char *name = head + 2 + strspn(head + 2, " \t");
     name[strcspn(name, " \t\n")] = 0;
     memcpy(found->interpreter, *name ? name : "/bin/sh", *name ? strlen(name) + 1 : sizeof "/bin/sh");
@@ -260,7 +260,7 @@ static int find_interpreter(int fd, char *head, long n, struct mm_program *found
 
 static const char *why_not(int fd, struct mm_program *found, long (*before)(int fd), int depth)
 {
-    char head[256];
+    char head[MM_PROGRAM_HEAD + 1] = { 0 };
     struct stat st;
     long e = before ? before(fd) : 0;
     if (e < 0) {
@@ -274,17 +274,21 @@ static const char *why_not(int fd, struct mm_program *found, long (*before)(int 
         const char *why = privileges(&st, fd);
         return why ? why : "it cannot be read (a dynamic program is tracked all the same)";
     }
-    head[n] = 0;
     int is_elf = n >= (long)sizeof(Elf64_Ehdr) && memcmp(head, ELFMAG, SELFMAG) == 0;
     const char *foreign = is_elf ? why_foreign((const Elf64_Ehdr *)head) : NULL;
     if (is_elf && !foreign)
         return why_not_elf(fd, head, &st, found);
     const char *why = foreign;
-    int runs = depth < SCRIPTS && find_interpreter(fd, head, n, found);
+    int runs = depth < SCRIPTS ? find_interpreter(fd, head, found) : 0;
     long interpreter = runs ? mm_open_program(AT_FDCWD, found->interpreter, 0) : -1;
     if (interpreter >= 0) {
         why = why_not((int)interpreter, found, before, depth + 1);
         mm_close_spare((int)interpreter);
+    }
+    const char *gains = runs == 2 ? privileges(&st, fd) : NULL;
+    if (gains) {
+        found->shows_calls = 0;
+        why = why ? why : gains;
     }
     if (!foreign)
         return why;

@@ -27,6 +27,9 @@ long mm_build_id(int fd, char *id, size_t room);
 /* before: it, and each of its interpreters, is read; 0 or -errno. */
 const char *mm_why_not_after(int fd, struct mm_program *found, long (*before)(int fd));
 long mm_open_program(int dir, const char *path, int flags);
-int mm_misc_program(int fd, const char *head, long n, char *program, size_t room);     /* misc_format.c */
+/* The file's first bytes, as many as the kernel compares; zeros behind its end.  0: no format is for it; 2: it gets the rights that the file
+ * gives, and not those of the program that runs it. */
+#define MM_PROGRAM_HEAD 256
+int mm_misc_program(int fd, const char *head, char *program, size_t room);     /* misc_format.c */
 #pragma GCC visibility pop
 #endif
