@@ -55,7 +55,7 @@ def test_a_static_one(lab: Lab, native_lab: Lab, compiled: Compile) -> None:
     assert (done.returncode, done.stdout) == (native.returncode, native.stdout)
     assert not difference(lab.state(), native_lab.state())
     said = done.stderr.decode().splitlines()
-    assert len(said) == 1 and "confined.static cannot be tracked: it confines itself by Landlock" in said[0]
+    assert len(said) == 1 and "confined.static cannot be tracked: it asks to be confined by Landlock" in said[0]
 
 
 UNSHARED = "import ctypes; libc = ctypes.CDLL(None); libc.unshare(0x400); libc.unshare(0x400)"

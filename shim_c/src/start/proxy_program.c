@@ -71,11 +71,12 @@ int mm_hands_calls_over(const struct mm_shown *call)
     const __u64 *a = call->notice.data.args;
     int sets = call->notice.data.nr == SYS_seccomp ? (uint32_t)a[0] == SECCOMP_SET_MODE_FILTER : a[1] == SECCOMP_MODE_FILTER;
     struct sock_fprog filter;
-    struct sock_filter step;
-    if (!sets || !mm_shown_bytes(call, a[2], &filter, sizeof filter))
+    struct sock_filter step[BPF_MAXINSNS];         /* the kernel takes no more */
+    if (!sets || !mm_shown_bytes(call, a[2], &filter, sizeof filter) || filter.len > BPF_MAXINSNS
+        || !mm_shown_bytes(call, (uintptr_t)filter.filter, step, filter.len * sizeof *step))
         return 0;
-    for (unsigned i = 0; i < filter.len && mm_shown_bytes(call, (uintptr_t)(filter.filter + i), &step, sizeof step); i++)
-        if (step.code == (BPF_RET | BPF_K) && (step.k & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_TRACE)
+    for (unsigned i = 0; i < filter.len; i++)
+        if (step[i].code == (BPF_RET | BPF_K) && (step[i].k & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_TRACE)
             return 1;
     return 0;
 }

@@ -108,10 +108,11 @@ static int is_ours(const struct mm_shown *call)
 
 /* -- what they are ------------------------------------------------------------------------------------ */
 
-enum task { NOTHING, REFUSE, LOOK, MAKE };     /* nothing: the kernel makes it, and that is noted at most */
+enum task { NOTHING, LOOK, MAKE };     /* nothing: the kernel makes it, and that is noted at most */
 
 /* A program that confines itself by Landlock may do less than we from then on, and so may what it starts.  These calls, and those
- * that lead elsewhere, are shown so that we know of them. */
+ * that lead elsewhere, are shown so that we know of them; what the kernel will say is not known yet.  Nothing is read here that may
+ * have to be waited for. */
 static enum task task_of(struct mm_shown *call, struct mm_waiting *who)
 {
     int place = call->listener - MM_PROXY_LISTENERS;
@@ -121,9 +122,9 @@ static enum task task_of(struct mm_shown *call, struct mm_waiting *who)
     switch (call->notice.data.nr) {
     case SYS_landlock_restrict_self:
         mm_proxy_shared->confined[place] = 1;
-        mm_say_not_tracked(call, who, CONFINED, "it confines itself by Landlock. Its files, and what others here that are not dynamic change,");
+        mm_say_not_tracked(call, who, CONFINED, "it asks to be confined by Landlock. Its files, and what others here that are not dynamic change,");
         return NOTHING;
-    case SYS_execve: case SYS_execveat:
+    case SYS_execve: case SYS_execveat: case SYS_seccomp: case SYS_prctl:
         return LOOK;
     case SYS_chroot: case SYS_pivot_root: case SYS_unshare: case SYS_setns: case SYS_setgroups: case SYS_setfsuid: case SYS_setfsgid:
         mm_proxy_shared->elsewhere[place] = 1;
@@ -131,8 +132,6 @@ static enum task task_of(struct mm_shown *call, struct mm_waiting *who)
     case SYS_umask:
         mm_proxy_shared->own_umask[place] = 1;
         return NOTHING;
-    case SYS_seccomp: case SYS_prctl:
-        return mm_hands_calls_over(call) ? REFUSE : NOTHING;
     default:
         return mm_proxy_shared->confined[place] || is_ours(call) ? NOTHING : MAKE;
     }
@@ -175,6 +174,14 @@ static void too_many(const struct mm_shown *call, const struct mm_waiting *who)
     mm_say_not_tracked(call, who, TOO_MANY, "it makes too many calls at once. Some of its changes");
 }
 
+static enum mm_answer look_before(const struct mm_shown *call, const struct mm_waiting *who, long *result)
+{
+    if (call->notice.data.nr == SYS_seccomp || call->notice.data.nr == SYS_prctl)
+        return mm_hands_calls_over(call) ? mm_answered_by(-EINVAL, result) : MM_ANSWER_KERNEL;
+    mm_look_at_program(call, who);
+    return MM_ANSWER_KERNEL;
+}
+
 /* last: nobody else waits now.  stays: this thread waits for the listener's next call, which may come as soon as it has answered.
  * What the thread has from then on: another one, if it has left this. */
 static struct mm_shown *serve_call(struct mm_shown *call, struct mm_waiting *who, int last, int stays)
@@ -182,7 +189,7 @@ static struct mm_shown *serve_call(struct mm_shown *call, struct mm_waiting *who
     long result = 0;
     enum mm_answer how = MM_ANSWER_KERNEL;
     enum task task = task_of(call, who);
-    if (task > REFUSE && last && !one_more_thread()) {   /* to look is to open it, which may be to wait for another call */
+    if (task != NOTHING && last && !one_more_thread()) {     /* to look is to open it, or read memory: to wait for another call, it may be */
         struct mm_shown *other = is_ours(call) ? NULL : free_call();
         if (other) {
             leave_call(call);
@@ -192,10 +199,8 @@ static struct mm_shown *serve_call(struct mm_shown *call, struct mm_waiting *who
             too_many(call, who);
         task = NOTHING;
     }
-    if (task == REFUSE) {
-        how = mm_answered_by(-EINVAL, &result);
-    } else if (task == LOOK) {
-        mm_look_at_program(call, who);
+    if (task == LOOK) {
+        how = look_before(call, who, &result);
     } else if (task == MAKE) {
         if (call->tries++ == 0)
             MM_STOP("proxy.got");
