@@ -131,6 +131,13 @@ def signals(pid: int, tid: int) -> tuple[int, int, int]:
     return waiting, of_all, blocked
 
 
+def unseen(pid: int, error: int) -> Refused:
+    """Its limits only its own user and group may ask for; what it has open, if it is undumpable, nobody else. Some may,
+    by a capability."""
+    return Refused(f"{name_of(pid)} ({pid}) may not be looked at (another user or group, or undumpable): "
+                   f"{os.strerror(error)}")
+
+
 def name_of(pid: int) -> str:
     try:
         return _read(f"/proc/{pid}/comm").decode(errors="replace").strip()

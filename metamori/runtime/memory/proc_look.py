@@ -7,12 +7,11 @@ import os
 import re
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
 from metamori._area import ffi, lib
-from metamori.runtime.memory import proc_inspect
 from metamori.store.format.records import Launch
 
 TYPE_CHECKING = False
@@ -151,9 +150,11 @@ class ProcLook:
 
 class Looks:
     """At processes, to be closed. Another thread, which needs nothing of Python's, looks on while what is there is
-    taken apart."""
+    taken apart. unseen(PID, errno): what is raised of one that may not be looked at."""
 
-    def __init__(self, processes: Sequence[tuple[int, mm_memory]]) -> None:
+    def __init__(self, processes: Sequence[tuple[int, mm_memory]],
+                 unseen: Callable[[int, int], Exception] = lambda _, error: OSError(error, os.strerror(error))) -> None:
+        self._unseen = unseen
         first: dict[int, int] = {}
         self._seen = ffi.new("struct mm_proc_view[]", [
             (pid, memory, first.setdefault(memory.maps_key, number)) for number, (pid, memory) in enumerate(processes)])
@@ -182,7 +183,14 @@ class Looks:
             while not each.length[part]:
                 if not lib.mm_proc_looks(self._seen, self._count, self._next, 1):
                     self._other.join()     # it is at the last one
-            yield bytes(ffi.buffer(each.text[part], _must(each.length[part], each.pid)))
+            yield bytes(ffi.buffer(each.text[part], self._must(each.length[part], each.pid)))
+
+    def _must(self, length: int, pid: int) -> int:
+        if length in (-errno.EPERM, -errno.EACCES):
+            raise self._unseen(pid, -length)
+        if length < 0:
+            raise OSError(-length, os.strerror(-length))
+        return length
 
     def close(self) -> None:
         self._next[0] = self._end          # nobody takes another
@@ -190,14 +198,3 @@ class Looks:
             self._other.join()
         lib.mm_proc_looked(self._seen, self._count)
         self._count = 0
-
-
-def _must(length: int, pid: int) -> int:
-    """Refused: its limits only its own user and group may ask for, of one that is undumpable nobody else what it has
-    open, unless with a capability."""
-    if length in (-errno.EPERM, -errno.EACCES):
-        name, why = proc_inspect.name_of(pid), os.strerror(-length)
-        raise proc_inspect.Refused(f"{name} ({pid}) may not be looked at (another user or group, or undumpable): {why}")
-    if length < 0:
-        raise OSError(-length, os.strerror(-length))
-    return length

@@ -180,7 +180,7 @@ EXPORT int ftw(const char *path, __ftw_func_t function, int descriptors)
 static int differ(void) { return mm_active && __atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE); }
 
 /* What is no link, or what one leads to.  FTS_NOSTAT leaves no place for the answer. */
-static void ask_again(const FTS *walk, FTSENT *entry, const char *path)
+static void stat_again(const FTS *walk, FTSENT *entry, const char *path)
 {
     struct stat again;
     if (entry->fts_info == FTS_F && !(walk->fts_options & FTS_NOSTAT) && fstatat(AT_FDCWD, path, &again, 0) == 0
@@ -193,7 +193,7 @@ EXPORT FTSENT *fts_read(FTS *walk)
     FTSENT *entry = REAL(fts_read)(walk);
     int saved = errno;
     if (entry && UNLIKELY(differ()))
-        ask_again(walk, entry, entry->fts_accpath);
+        stat_again(walk, entry, entry->fts_accpath);
     errno = saved;
     return entry;
 }
@@ -208,7 +208,7 @@ EXPORT FTSENT *fts_children(FTS *walk, int options)
         int below = entry->fts_level > FTS_ROOTLEVEL;
         if (below && snprintf(path, sizeof path, "%s/%s", entry->fts_parent->fts_accpath, entry->fts_name) >= (int)sizeof path)
             continue;
-        ask_again(walk, entry, below ? path : entry->fts_accpath);
+        stat_again(walk, entry, below ? path : entry->fts_accpath);
     }
     errno = saved;
     return first;
