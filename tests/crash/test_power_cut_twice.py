@@ -116,4 +116,5 @@ def test_a_copy_changes_nothing(trial_of: TrialOf) -> None:
     work = str(trial.work).lstrip("/") if trial.elsewhere else "work"    # or below the store's folder
     assert done.status == 0 and (target / work / "old").exists(), done
     elsewhere = [str(call) for call in done.calls if not call.path.startswith(str(target))]
-    assert not elsewhere
+    named = f": fsync {target.parent}"     # its own name is durable by that
+    assert not [call for call in elsewhere if not call.endswith(named)]
