@@ -58,6 +58,19 @@ def test_a_static_program(lab: Lab, tmp_path: Path) -> None:
     assert "it is static: there is no dynamic loader to preload anything" in said
 
 
+@pytest.mark.parametrize("survives", [True, False])
+def test_on_the_standard_error_of_the_run(lab: Lab, survives: bool) -> None:
+    """A program's own is another program's data, or goes nowhere. Without `metamori run` there is no other."""
+    killed = "kill -9 $PPID; while [ -d /proc/$PPID ] && ! grep -q 'State:.*Z' /proc/$PPID/status; do :; done; "
+    script = ("" if survives else killed) + "busybox true 2> said"
+    env = lab.env | {"METAMORI_STATIC": "untracked"}
+    argv = [*lab.argv("run"), "--", "sh", "-c", script]
+    done = subprocess.run(argv, cwd=lab.work, env=env, capture_output=True, check=False)
+    said, words = lab.work / "said", "cannot be tracked: it is static"
+    assert (words in done.stderr.decode()) is survives
+    assert (words in said.read_text()) is not survives
+
+
 def test_a_c_library_with_other_tables(lab: Lab, tmp_path: Path) -> None:
     """The program brings tables under the names of glibc's."""
     (tmp_path / "main.c").write_text("#include <stdio.h>\nvoid *_IO_file_jumps[32];\n"

@@ -24,7 +24,7 @@ def keeper_whose_proxy_ended() -> proxy.Keeper:
 
 
 def area_of_one() -> SimpleNamespace:
-    head = SimpleNamespace(untracked=0, proxy_wanted=0, hides=0, proxy_places=lib.MM_PROXY_OPEN | 1)
+    head = SimpleNamespace(untracked=0, proxy_wanted=0, proxy_places=lib.MM_PROXY_OPEN | 1)
     return SimpleNamespace(head=head)
 
 

@@ -1,4 +1,4 @@
-"""`metamori run`'s loop: one child, its signals, the timer, its end. Knows nothing of what a checkpoint is.
+"""`metamori run`'s loop: one child, its signals, the timer, words, its end. Knows nothing of what a checkpoint is.
 
 All signals that can be waited for are blocked and taken one at a time, so nothing happens behind anybody's back.
 A signal from the terminal reaches the command by itself (one foreground group); one sent to `metamori run` alone is
@@ -18,6 +18,8 @@ from collections.abc import Callable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+
+    from metamori.runtime.checkpoint.session import Session
 else:
     import _signal as signal  # numbers are enough, and `enum` takes 3 ms
 
@@ -233,3 +235,16 @@ def say(text: str) -> None:
         os.write(2, f"metamori: {line_text(text)}\n".encode(errors="surrogateescape"))
     except OSError:
         sys.stderr = None
+
+
+def say_for(session: Session) -> None:
+    """What a person must know since the last look, from processes of the run (shim_c/src/area/report.c) and from its
+    checkpoints: a program's own standard error may be another program's data."""
+    from metamori._area import ffi, lib
+
+    text = ffi.new("char[]", lib.MM_WORDS_BYTES)
+    while lib.mm_words_said(session.area.pointer, text):
+        say(ffi.string(text).decode(errors="surrogateescape"))
+    if session.said:
+        say(session.said)
+    session.said = ""

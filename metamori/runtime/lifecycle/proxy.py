@@ -34,7 +34,6 @@ class Keeper:
         self._line: socket.socket | None = None    # its other end is open in the proxy and in its standby
         self._kept: dict[int, int] = {}            # a descriptor's number there, and here
         self._starts: list[float] = []             # of other proxies, not long ago
-        self._told = False                         # of what hides
 
     def look(self, area: Area, environ: Mapping[str, str]) -> str:
         """Hear what is new. environ: our part of the command's environment. What a person must know, or ""."""
@@ -45,9 +44,6 @@ class Keeper:
             if self._line is None and area.head.untracked and _is_there(area):
                 self._line = _line(area.path, b"k")
                 self._line.setblocking(False)
-            if area.head.hides and not self._told:
-                self._told = True
-                return "a program that hides its memory cannot be tracked: its files are not checkpointed"
             if self._line is None or self._hear(self._line):
                 return ""
             self._line = None

@@ -92,6 +92,7 @@ class Live:
 
     def look(self) -> None:
         """Each second."""
+        child_loop.say_for(self.session)
         self.look_at_store()
         if not self._is_gone:
             self.look_at_restore()
@@ -169,7 +170,7 @@ class Live:
                 raise
             return sentence(error) if isinstance(error, MetamoriError | OSError) else f"{type(error).__name__}: {error}"
         self._said = ""
-        self._say_of_limits()
+        child_loop.say_for(self.session)
         return ""
 
     def _checkpoint(self, message: str) -> int:
@@ -201,11 +202,6 @@ class Live:
             pass
         self.session.area.head.tree.term = 0   # one that comes from here on has a checkpoint of its own
         child_loop.pass_on(self.pid, signal.SIGTERM)
-
-    def _say_of_limits(self) -> None:
-        if self.session.said:
-            child_loop.say(self.session.said)
-        self.session.said = ""
 
     def signalled(self) -> bool:
         """On --on-signal; whether the command is to have the signal too. Requeued it is not: Slurm ends it."""
@@ -262,7 +258,7 @@ class Live:
                 return self._roll_back(request.argument)
             result = auto_prune.make_room(self.session) if request.what == lib.MM_CALL_PRUNE else -errno.ENOSYS
             lib.mm_request_answer(area.pointer, result)
-            self._say_of_limits()
+            child_loop.say_for(self.session)
         except NobodyLeft:
             raise
         except MetamoriError as error:
@@ -347,7 +343,7 @@ class Live:
         while session.area.is_peopled() and time.monotonic() < deadline:
             time.sleep(0.002)              # helpers of the command that are on their way out
         is_last = self._close_run(status)
-        self._say_of_limits()
+        child_loop.say_for(self.session)
         if written := scope.outside_text(*scope.outside(session.area)):
             child_loop.say(f"written outside of the scope, and not tracked: {written}")
         self._say_of_term(status)

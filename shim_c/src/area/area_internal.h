@@ -35,6 +35,8 @@ struct mm_area {
     char *segment[MM_SEGMENTS][16];        /* by region; the first of all regions lie in one page, and most programs need no more */
 };
 
+int mm_run_is_watched(struct mm_area *a);
+int mm_tell_run(struct mm_area *a, const char *text);
 void *mm_region_map(struct mm_area *a, int region, uint64_t offset);
 /* The few that every call needs are here and, for Python, in the one file that owns them. */
 #define MM_INLINE extern inline __attribute__((gnu_inline))

@@ -21,6 +21,7 @@
 #define MM_BUCKETS 65536
 #define MM_SEEN 32768
 #define MM_SAID 256
+enum { MM_WORDS = 8, MM_WORDS_BYTES = 1020 };
 #define MM_NAME_LOCKS 64
 #define MM_CHUNK 65536        /* bytes of a cache frame, and of the piece of buffer that it holds */
 
@@ -64,8 +65,7 @@
 #define MM_RULE_EXCLUDE 4   /* patterns: the last one that matches counts */
 #define MM_RULE_INCLUDE 5
 #define MM_RULE_ANYWHERE 8  /* flag of a pattern: it is matched with each name, not with the path below its folder */
-#define MM_OUTSIDE_SEEN 256
-#define MM_OUTSIDE_FOLDERS 16
+enum { MM_OUTSIDE_SEEN = 256, MM_OUTSIDE_FOLDERS = 16 };
 enum { MM_OUTSIDE_PROXY = 2, MM_OUTSIDE_SOON };      /* of a process's `outside`: it makes calls of such programs; it becomes one soon */
 /* journal record types */
 #define MM_TOUCH 3      /* a path, as it was before the run touched it; 1: of an area before version 13, up to `before` */
@@ -91,12 +91,10 @@ enum { MM_OUTSIDE_PROXY = 2, MM_OUTSIDE_SOON };      /* of a process's `outside`
 #define MM_MEMORY_GATHER 6     /* all processes are parked: make the image */
 #define MM_MEMBERS 2048         /* processes, and groups of them, that can come back */
 #define MM_CLAIMS 1024
-#define MM_SYSV 1024
-#define MM_QUEUES 256
+enum { MM_SYSV = 1024, MM_QUEUES = 256 };
 #define MM_NEVER_A_PID 4194304 /* the kernel numbers no process from here on */
 /* memory.written */
-#define MM_MEMORY_WRITTEN 1
-#define MM_MEMORY_WRITE_FAILED 2
+enum { MM_MEMORY_WRITTEN = 1, MM_MEMORY_WRITE_FAILED };
 #define MM_TERM_WAITS 1
 #define MM_REQUEST_SIGNAL 62   /* to `metamori run`: look at the request */
 
@@ -182,7 +180,7 @@ struct mm_request {
     uint32_t pid, pad_;
     char message[MM_MESSAGE];
 };
-#define MM_AREA_VERSION 17
+#define MM_AREA_VERSION 18
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
     uint16_t kind, folder, pattern;        /* kind; lengths */
@@ -260,7 +258,8 @@ struct mm_header {
     uint32_t bucket[MM_BUCKETS];
     uint8_t mapped_files[MM_BUCKETS / 8];   /* bits by (dev, ino): files that were mapped while untracked */
 #define MM_PROXY_OPEN 0x80000000            /* of proxy_places: it is ready, and not about to end */
-    uint32_t proxy_places, proxy_rights[11], reaps, proxy_wanted, hides;     /* its programs; mm_rights_here; what `metamori run` sees to */
+    uint32_t proxy_places, proxy_rights[11], reaps, proxy_wanted;    /* its programs; mm_rights_here; what `metamori run` sees to */
+    struct mm_words { uint32_t state; char text[MM_WORDS_BYTES]; } words[MM_WORDS];    /* what it prints */
 };
 
 struct mm_process {
@@ -479,6 +478,7 @@ int mm_set_path(struct mm_area *area, struct mm_pif *p, const char *path);
 void mm_release_dead(struct mm_area *area);
 uint32_t mm_process_join(struct mm_area *area, uint32_t pid, uint64_t start_time, uint32_t executing);
 uint64_t mm_start_time(uint32_t pid);
+int mm_words_said(struct mm_area *area, char *text);
 int mm_proc_state(uint32_t pid);
 void mm_kept_name(struct mm_area *area, uint32_t slot, char *out, size_t room);
 void mm_pif_touched(struct mm_area *area, uint32_t slot);

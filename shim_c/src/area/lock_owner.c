@@ -126,6 +126,13 @@ int mm_half_restored(struct mm_area *a)
         && mm_start_time(h->supervisor) == h->supervisor_start;
 }
 
+/* `metamori run` is there: it was not killed, and did not leave the end of the run to the last process. */
+int mm_run_is_watched(struct mm_area *a)
+{
+    const struct mm_header *h = a->head;
+    return (__atomic_load_n(&h->flags, __ATOMIC_SEQ_CST) & MM_SUPERVISED) && mm_start_time(h->supervisor) == h->supervisor_start;
+}
+
 /* The beginning of the kernel's boot id, which no other machine has; 0 where it does not tell. */
 uint64_t mm_boot(void)
 {

@@ -1,9 +1,11 @@
-/* report.c - what a person must know, on standard error. */
+/* report.c - what a person must know, on the standard error of `metamori run`: a program's own may be read by another program, or
+ * by nobody.  Where that has ended, or was never there, on the program's own.
+ */
 #include "area/area.h"
 
 void mm_say(const char *format, ...)
 {
-    char text[1024] = "metamori: ";
+    char text[MM_WORDS_BYTES] = "metamori: ";
     int n = (int)strlen(text);         /* one write: others say something too */
     va_list list;
     va_start(list, format);
@@ -11,6 +13,8 @@ void mm_say(const char *format, ...)
     va_end(list);
     if (n > (int)sizeof text - 2)
         n = sizeof text - 2;
+    if (mm_area && mm_tell_run(mm_area, text + strlen("metamori: ")))
+        return;
     text[n++] = '\n';
     sys(SYS_write, 2, text, n);
 }

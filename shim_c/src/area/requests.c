@@ -268,3 +268,37 @@ int mm_refused_on_return(uint64_t vdso, uint64_t length)
     sys(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
     return ended < 0 ? (int)ended : status ? MM_NO_MOVE : 0;
 }
+
+/* -- words -- */
+
+enum { FREE, BEING_WRITTEN, SAID };
+
+/* 1: `metamori run` prints it within a second. */
+int mm_tell_run(struct mm_area *a, const char *text)
+{
+    if (!a->head || !mm_run_is_watched(a))
+        return 0;
+    for (int i = 0; i < MM_WORDS; i++) {
+        uint32_t *state = &a->head->words[i].state, free = FREE;
+        if (__atomic_compare_exchange_n(state, &free, BEING_WRITTEN, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+            *stpncpy(a->head->words[i].text, text, MM_WORDS_BYTES - 1) = 0;
+            __atomic_store_n(state, SAID, __ATOMIC_RELEASE);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* By `metamori run`: takes one. */
+int mm_words_said(struct mm_area *a, char *text)
+{
+    for (int i = 0; i < MM_WORDS; i++) {
+        uint32_t *state = &a->head->words[i].state;
+        if (__atomic_load_n(state, __ATOMIC_ACQUIRE) == SAID) {
+            *stpncpy(text, a->head->words[i].text, MM_WORDS_BYTES - 1) = 0;
+            __atomic_store_n(state, FREE, __ATOMIC_RELEASE);
+            return 1;
+        }
+    }
+    return 0;
+}

@@ -295,17 +295,11 @@ static void become_proxy(int ready)
         sys(SYS_execve, "/proc/self/exe", argv, image.envp);
 }
 
-int mm_run_is_watched(void)
-{
-    const struct mm_header *h = mm_area->head;
-    return (h->flags & MM_SUPERVISED) && mm_start_time(h->supervisor) == h->supervisor_start;
-}
-
 /* It serves the whole run, and would be under the limits of the program that comes first.  0: it would stay there. */
 static int has_limits_of_run(void)
 {
     static const int of[] = { RLIMIT_FSIZE, RLIMIT_AS, RLIMIT_DATA, RLIMIT_CPU, RLIMIT_NPROC, RLIMIT_NOFILE };
-    int run = mm_run_is_watched() ? (int)mm_area->head->supervisor : 0;
+    int run = mm_run_is_watched(mm_area) ? (int)mm_area->head->supervisor : 0;
     char processors[128], scheduling[48];      /* struct sched_attr */
     struct rlimit limit;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
@@ -333,7 +327,7 @@ static int has_limits_of_run(void)
 static int asks_run(void)
 {
     struct mm_header *h = mm_area->head;
-    if (!h->reaps || h->flags & MM_JOB || !mm_run_is_watched())
+    if (!h->reaps || h->flags & MM_JOB || !mm_run_is_watched(mm_area))
         return 0;
     __atomic_store_n(&h->proxy_wanted, 1, __ATOMIC_SEQ_CST);
     return sys(SYS_kill, h->supervisor, SIGCHLD) == 0;

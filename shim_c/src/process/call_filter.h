@@ -30,7 +30,6 @@
 #define MM_PROXY_PROGRAMS 448          /* at once, without those that they start */
 #define MM_PROXY_PLACES 1024           /* with those that come while the last of them are counted */
 
-int mm_run_is_watched(void);
 void mm_rights_here(uint32_t rights[11]);
 
 #pragma GCC visibility pop

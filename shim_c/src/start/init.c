@@ -274,13 +274,6 @@ static void when_over(void)
     mm_unlock_own(&begin_lock);
 }
 
-/* It was not killed, and did not leave the end of the run to the last process. */
-static int run_is_supervised(void)
-{
-    const struct mm_header *h = mm_area->head;
-    return (__atomic_load_n(&h->flags, __ATOMIC_SEQ_CST) & MM_SUPERVISED) && mm_start_time(h->supervisor) == h->supervisor_start;
-}
-
 /* The last process of a run without `metamori run` writes all bytes back. */
 static void last_out(void)
 {
@@ -289,7 +282,7 @@ static void last_out(void)
     /* said before the looks: of two that end at once each would wait for the other; so both may be the last, and the first
        that has the store's lock is.  So is `metamori run`, if it leaves the end to others at this moment */
     __atomic_store_n(&mm_self->leaving, 1, __ATOMIC_SEQ_CST);
-    if (run_is_supervised())
+    if (mm_run_is_watched(mm_area))
         return;
     if (others_live() || mm_unborn(mm_area) || others_live())  /* none is unborn any more: it has a slot by now */
         return;
@@ -303,7 +296,7 @@ struct mm_life mm_life = { begin, begin_late, in_child, last_out, when_over };
 /* What the program has printed comes before the last index, as `exit` is about to flush it; `_exit` is not. */
 __attribute__((destructor)) static void at_exit(void)
 {
-    if (mm_active && !mm_depth && !mm_in_vfork && !run_is_supervised())
+    if (mm_active && !mm_depth && !mm_in_vfork && !mm_run_is_watched(mm_area))
         fflush(NULL);
     last_out();
 }

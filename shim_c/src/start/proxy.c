@@ -78,7 +78,7 @@ extern char **environ;
 /* `metamori run` looks for us. */
 static void wake_run(void)
 {
-    if (mm_run_is_watched())
+    if (mm_run_is_watched(mm_area))
         sys(SYS_kill, mm_area->head->supervisor, SIGCHLD);
 }
 
@@ -218,7 +218,7 @@ static int close_box(void)
 /* The last program has gone: from here on nobody waits for this process.  It may have been the last of the run. */
 static void leave_alone(void)
 {
-    left_early = mm_run_is_watched();
+    left_early = mm_run_is_watched(mm_area);
     if (!left_early)
         mm_last_out();
     if (is_over() && close_box())
@@ -233,7 +233,7 @@ static int look_at_run(void)
     if (left_early && !(mm_area->head->flags & MM_SUPERVISED)) {
         if (join_again())
             leave_alone();
-    } else if (left_early && !mm_run_is_watched()) {
+    } else if (left_early && !mm_run_is_watched(mm_area)) {
         return 1;
     }
     return is_over() || sys(SYS_faccessat, AT_FDCWD, mm_area->store, F_OK) < 0;

@@ -87,8 +87,8 @@ int mm_hands_calls_over(const struct mm_shown *call);
 long mm_shown_descriptor(const struct mm_shown *call, const struct mm_waiting *from, int fd);
 int mm_has_number_left(const struct mm_waiting *from);
 /* On its own stderr, if that takes it at once: ours leads nowhere.  Once in a run for each key.  -errno: it is not to be had. */
-long mm_say_there(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *text, int n);
-long mm_say_not_tracked(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *why);
+void mm_say_of(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *text);
+void mm_say_not_tracked(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *why);
 int mm_gets_no_rights(const struct mm_waiting *from);
 /* A thread may have a table of descriptors that is not its process's. */
 int mm_has_own_table(const struct mm_waiting *from);

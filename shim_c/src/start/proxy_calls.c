@@ -409,16 +409,25 @@ void mm_look_at_program(const struct mm_shown *call, const struct mm_waiting *fr
     uint64_t key = is_file ? (st.st_ino * 0x9e3779b97f4a7c15ull) ^ st.st_dev : 0;
     if (is_file && why && !found.shows_calls && !gains) {      /* the filter is for programs of this processor's own kind */
         const char *named = strncmp(place.path, "/proc/self/fd/", 14) ? place.path : "a program";      /* the number is ours */
-        int n = snprintf(text, sizeof text, "metamori: %.255s cannot be tracked: %s. Its files are not checkpointed\n", named, why);
-        mm_say_there(call, from, key, text, n);
+        snprintf(text, sizeof text, "%.255s cannot be tracked: %s. Its files are not checkpointed", named, why);
+        mm_say_of(call, from, key, text);
     }
     if (gains && mm_gets_no_rights(from)) {
-        int n = snprintf(text, sizeof text, "metamori: %.255s gets no rights of another user: it is started below a program that is not "
-                         "dynamic. With METAMORI_STATIC=untracked it gets them\n", place.path);
-        mm_say_there(call, from, key ^ SYS_execve, text, n);
+        snprintf(text, sizeof text, "%.255s gets no rights of another user: it is started below a program that is not dynamic. "
+                 "With METAMORI_STATIC=untracked it gets them", place.path);
+        mm_say_of(call, from, key ^ SYS_execve, text);
     }
     if (fd >= 0)
         sys_close((int)fd);
+}
+
+/* Neither its descriptors are to be had. */
+static int hides(const struct mm_shown *call, const struct mm_waiting *from)
+{
+    long fd = mm_shown_descriptor(call, from, 2);
+    if (fd >= 0)
+        sys_close((int)fd);
+    return fd == -EPERM;
 }
 
 #define NOT_LIKE_US 8                  /* as the other keys of mm_first_time */
@@ -454,9 +463,8 @@ enum mm_answer mm_make_shown_call(struct mm_shown *call, const struct mm_waiting
     if (!mm_active || call->notice.data.nr == SYS_landlock_restrict_self)
         return MM_ANSWER_KERNEL;
     if (!mm_waiting_is_like_us(call, from)) {
-        if (mm_say_not_tracked(call, from, NOT_LIKE_US, "it has another user, group, root or namespace, or other rights, than the run. "
-                               "Its files") == -EPERM)
-            mm_area->head->hides = 1;  /* `metamori run` says it */
+        mm_say_not_tracked(call, from, NOT_LIKE_US, hides(call, from) ? "it hides its memory. Its files"
+                           : "it has another user, group, root or namespace, or other rights, than the run. Its files");
         return MM_ANSWER_KERNEL;
     }
     errno = 0;

@@ -273,20 +273,29 @@ int mm_has_number_left(const struct mm_waiting *from)
     return 0;
 }
 
-long mm_say_there(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *text, int n)
+/* Where `metamori run` is gone: on the program's standard error. */
+static void say_there(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *text)
 {
+    char line[MM_WORDS_BYTES];
     long out = mm_shown_descriptor(call, from, 2);
     struct pollfd room = { (int)out, POLLOUT, 0 };
     struct timespec now = { 0, 0 };
     if (out >= 0 && sys(SYS_ppoll, &room, 1, &now, 0, 8) > 0 && mm_first_time(key))
-        sys(SYS_write, out, text, n);
+        sys(SYS_write, out, line, snprintf(line, sizeof line, "metamori: %s\n", text));
     if (out >= 0)
         sys_close((int)out);
-    return out < 0 ? out : 0;
+}
+
+void mm_say_of(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *text)
+{
+    if (!mm_run_is_watched(mm_area))
+        say_there(call, from, key, text);
+    else if (mm_first_time(key))
+        mm_say("%s", text);
 }
 
 /* What it does the kernel does, and nobody notes it. */
-long mm_say_not_tracked(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *why)
+void mm_say_not_tracked(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *why)
 {
     char name[32] = "", text[256];
     long fd = sys_openat(from->folder, "comm", O_RDONLY | O_CLOEXEC, 0), n = fd < 0 ? fd : sys_pread((int)fd, name, sizeof name - 1, 0);
@@ -294,9 +303,9 @@ long mm_say_not_tracked(const struct mm_shown *call, const struct mm_waiting *fr
         sys_close((int)fd);
     name[strcspn(name, "\n")] = 0;
     if (n <= 0 || !mm_still_waits(call))
-        return -ESRCH;
-    return mm_say_there(call, from, key, text,
-                        snprintf(text, sizeof text, "metamori: %s cannot be tracked: %s are not checkpointed\n", name, why));
+        return;
+    snprintf(text, sizeof text, "%s cannot be tracked: %s are not checkpointed", name, why);
+    mm_say_of(call, from, key, text);
 }
 
 /* Are the calls there that look into a process? */
