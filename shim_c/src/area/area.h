@@ -58,12 +58,22 @@ int mm_same_namespace(struct mm_area *area);
 int mm_memory_run(void);
 
 /* guard.c */
-extern __thread int mm_depth __attribute__((tls_model("initial-exec")));
-/* a handler waits while its thread is in a tracked call */
+/* How deep in tracked calls a thread is, and whether a handler waits for their end: one word, for they are taken back and looked
+ * at by one instruction (mm_out). */
+union mm_call { struct { int depth, waited_for; }; uint64_t both; };
+extern __thread union mm_call mm_call __attribute__((tls_model("initial-exec")));
+#define mm_depth mm_call.depth
 extern int mm_unwrapped_handlers;
 extern __thread int mm_holding __attribute__((tls_model("initial-exec")));
 extern __thread uint64_t mm_deferred __attribute__((tls_model("initial-exec")));
+#define MM_CANCELLED (1ull << 31)         /* in it: the C library's signal 32, which is not blocked meanwhile (memory/handler.c) */
 void mm_deliver(void);
+
+static inline void mm_defer(uint64_t bit)
+{
+    mm_deferred |= bit;
+    mm_call.waited_for = 1;
+}
 
 static inline void mm_deliver_if_free(void)
 {
@@ -129,13 +139,25 @@ static inline int mm_unfrozen(void)
     return LIKELY(!__atomic_load_n(&mm_area->head->freeze, __ATOMIC_RELAXED)) || mm_depth > 1;
 }
 
+/* 0: the thread is in no call any more, and no handler waits for that.  One that comes behind it may never come back. */
+static inline int mm_out(void)
+{
+    int rest;
+    __asm__ volatile("subq $1, %0" : "+m"(mm_call.both), "=@ccnz"(rest) : : "memory");
+    return rest;
+}
+
+/* The count goes down first: a thread that a handler ends in between would leave its call under way for ever. */
 static inline void leave(void)
 {
     MM_ASSERT(mm_depth > 0);
-    if (--mm_depth == 0) {
-        __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_RELEASE);
-        mm_deliver_if_free();
+    if (UNLIKELY(mm_depth > 1)) {
+        mm_out();
+        return;
     }
+    __atomic_sub_fetch(&mm_self->calls, 1, __ATOMIC_RELEASE);
+    if (UNLIKELY(mm_out()))
+        mm_deliver_if_free();
 }
 /* The same; it is looked again whether the thread is alone: a handler of what its own instruction raised may have begun others. */
 static inline void mm_leave_alone(void)

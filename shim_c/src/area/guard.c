@@ -1,17 +1,25 @@
 /* guard.c - a thread in a counted call: a checkpoint waits for it, and its signal handlers wait for it (wrap_signal.c). */
 #include "area/area.h"
 
-__thread int mm_depth __attribute__((tls_model("initial-exec")));
+__thread union mm_call mm_call __attribute__((tls_model("initial-exec")));
 __thread int mm_holding __attribute__((tls_model("initial-exec")));
 __thread uint64_t mm_deferred __attribute__((tls_model("initial-exec")));
 MM_PROGRAM_STATE int mm_unwrapped_handlers;
 
-/* The call has ended: what was put aside comes now. */
+/* The call has ended: what was put aside comes now.  No image is made between the thread's number and its use. */
 void mm_deliver(void)
 {
-    uint64_t bits = mm_deferred;
+    uint64_t bits = mm_deferred, mask;
     mm_deferred = 0;
-    sys(SYS_rt_sigprocmask, SIG_UNBLOCK, &bits, 0, 8);
+    mm_call.waited_for = 0;
+    if (LIKELY(!(bits & MM_CANCELLED))) {
+        sys(SYS_rt_sigprocmask, SIG_UNBLOCK, &bits, 0, 8);
+        return;
+    }
+    mask = sys_mask_all();
+    while (sys(SYS_tgkill, sys_getpid(), sys_gettid(), 32) == -EAGAIN)
+        sys_pause_us(100);             /* this user has no room for a signal */
+    sys_mask_back(mask & ~bits);
 }
 
 #ifdef MM_CHECKED

@@ -59,7 +59,7 @@ static void put_aside(int number, siginfo_t *info, ucontext_t *context)
     sigaddset(&context->uc_sigmask, number);
     sys(SYS_rt_sigprocmask, SIG_BLOCK, &bit, 0, 8);
     queue_again(number, info);
-    mm_deferred |= bit;
+    mm_defer(bit);
 }
 
 /* Whether this one-shot handler is this signal's to call: then it is taken down first, as the kernel would.  Where another
@@ -262,6 +262,52 @@ EXPORT int siginterrupt(int number, int interrupt)
     interrupts[number] = interrupt != 0;
     action.sa_flags = interrupt ? action.sa_flags & ~SA_RESTART : action.sa_flags | SA_RESTART;
     return sigaction(number, &action, NULL);
+}
+
+/* -- a thread that may be cancelled at any instruction: not in a call (memory/handler.c) ----------------------------- */
+
+static MM_PROGRAM_STATE uint32_t cancels_wait;
+
+/* Since glibc 2.34 it installs its handler when the first thread is cancelled, with no word between that and the signal: so one of
+ * ours is, which takes no notice. */
+static void *cancelled_first(void *unused)
+{
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    REAL(pthread_cancel)(pthread_self());
+    mm_handler_install();
+    __atomic_store_n(&cancels_wait, 1, __ATOMIC_RELEASE);
+    sys_futex_wake(&cancels_wait, 1 << 30);
+    return unused;
+}
+
+static void let_cancels_wait(void)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    uint64_t but_the_library_s = ~(3ull << (MM_MEMORY_SIGNAL - 1)), before;
+    int cancels = mm_hold_cancellation();
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sys(SYS_rt_sigprocmask, SIG_SETMASK, &but_the_library_s, &before, 8);
+    int r = pthread_create(&thread, &attributes, cancelled_first, NULL);
+    sys(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, 8);
+    while (!r && !__atomic_load_n(&cancels_wait, __ATOMIC_ACQUIRE))
+        sys_futex_wait(&cancels_wait, 0, 1000000);
+    pthread_setcancelstate(cancels, NULL);
+}
+
+EXPORT int pthread_setcanceltype(int type, int *old)
+{
+    if (type == PTHREAD_CANCEL_ASYNCHRONOUS) {
+        if (!__atomic_load_n(&cancels_wait, __ATOMIC_ACQUIRE))
+            let_cancels_wait();
+        mm_cancelled_at_once = 1;
+    }
+    int r = REAL(pthread_setcanceltype)(type, old);
+    if (r == 0)
+        mm_cancelled_at_once = type == PTHREAD_CANCEL_ASYNCHRONOUS;
+    return r;
 }
 
 #define CALL(group, type, name, parameters)

@@ -3,6 +3,7 @@
  * A thread stands in the signal handler: what it was doing is in the frame that the kernel put on its stack (stop_threads.c).
  */
 #include "memory/image_engine.h"
+#include "area/area.h"
 #include "base/check.h"
 
 #define FXSAVE 512      /* bytes of the processor's state that all have; the last say how many there are */
@@ -158,17 +159,33 @@ void mm_late_end(void)
         send_late(stop);
 }
 
+__thread int mm_cancelled_at_once __attribute__((tls_model("initial-exec")));
+
+/* The C library ends this thread here, and a call that it is in would never end: so that waits (area/guard.c).  A thread that may be
+ * cancelled only where it waits is in none then, and must not be kept from it. */
+static void cancel(int number, siginfo_t *info, ucontext_t *context)
+{
+    uint64_t mask = *(uint64_t *)&context->uc_sigmask | theirs.mask | 1ull << (MM_MEMORY_SIGNAL - 1);
+    if (theirs.handler <= 1)
+        return;
+    if (mm_cancelled_at_once && (mm_depth || mm_holding) && info->si_code == SI_TKILL && info->si_pid == (pid_t)sys_getpid()) {
+        mm_defer(MM_CANCELLED);
+        return;
+    }
+    sys_mask_back(mask);               /* for what is called when a thread ends */
+    ((void (*)(int, siginfo_t *, void *))theirs.handler)(number, info, context);
+}
+
 /* Nothing of the program is known here, not even that the frame pointer means something. */
 static void on_signal(int number, siginfo_t *info, void *context)
 {
     uint64_t value = (uint64_t)info->si_value.sival_ptr;
-    if (info->si_code == SI_TIMER) {
+    if (info->si_code == SI_TIMER && mm_memory_head) {
         mm_timer_came(value);
         return;
     }
-    if (info->si_code != SI_QUEUE || (value != MM_MEMORY_ASK && value >> 32 != MM_MEMORY_STOP)) {
-        if (theirs.handler > 1)
-            ((void (*)(int, siginfo_t *, void *))theirs.handler)(number, info, context);
+    if (info->si_code != SI_QUEUE || (value != MM_MEMORY_ASK && value >> 32 != MM_MEMORY_STOP) || !mm_memory_head) {
+        cancel(number, info, context);
         return;
     }
     if (late.within && !(value == MM_MEMORY_ASK ? late.asked : late.stop == value)) {
@@ -192,6 +209,7 @@ void mm_handler_set(void *handler)
     sys(SYS_rt_sigaction, MM_MEMORY_SIGNAL, &plain, 0, 8);
 }
 
+/* Without memory it only stands before the C library's, and on the stack that that has. */
 void mm_handler_install(void)
 {
     struct action ours = { (uint64_t)on_signal, SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000 /* SA_RESTORER */,
@@ -201,5 +219,7 @@ void mm_handler_install(void)
         return;
     if (now.handler != 1)                  /* not our own hand (mm_handler_set) */
         theirs = now;
+    if (!mm_memory_head)
+        ours.flags &= now.flags | SA_SIGINFO | 0x04000000;
     sys(SYS_rt_sigaction, MM_MEMORY_SIGNAL, &ours, 0, 8);
 }

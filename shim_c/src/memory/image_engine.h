@@ -206,6 +206,7 @@ void mm_handler_install(void);
 void mm_handler_set(void *handler);
 void mm_late_begin(void);
 void mm_late_end(void);
+extern __thread int mm_cancelled_at_once __attribute__((tls_model("initial-exec")));   /* its type is asynchronous */
 
 /* timer_threads.c */
 /* A timer of the program's that starts a thread each time.  due: its number above, below how often it has run out with no thread yet. */

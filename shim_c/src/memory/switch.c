@@ -21,8 +21,8 @@ __asm__(
     "mm_on_stack:\n"
     "  mov %rsi,%rsp\n  xor %ebp,%ebp\n  call *%rdi\n  hlt\n"
     ".hidden mm_return_from_signal\n.globl mm_return_from_signal\n.type mm_return_from_signal,%function\n"
-    "mm_return_from_signal:\n"
-    "  mov $15,%eax\n  syscall\n"
+    "mm_return_from_signal:\n"         /* byte for byte what unwinders know */
+    "  mov $15,%rax\n  syscall\n"
     ".hidden mm_clone_process\n.globl mm_clone_process\n.type mm_clone_process,%function\n"
     "mm_clone_process:\n"
     "  mov %rdx,%r9\n  mov $56,%eax\n  xor %edx,%edx\n  xor %r10d,%r10d\n  xor %r8d,%r8d\n  syscall\n"

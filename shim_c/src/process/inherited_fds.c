@@ -275,6 +275,7 @@ static void begin_child(void)
         mm_depth--;
         mm_holding--;
     }
+    mm_deferred &= ~MM_CANCELLED;          /* the parent's thread was */
     mm_table_lock = 0;
     mm_readers_after_fork();
     mm_forking = 0;
