@@ -36,6 +36,12 @@ FILTER = ("import ctypes, os, struct, sys; rules = b''.join(struct.pack('HBBI', 
           "assert not prctl(22, 2, struct.pack('HxxxxxxQ', len(rules) // 8, ctypes.addressof(kept)))")
 FETCHES_NOTHING = ("((32, 0, 0, 0), (21, 0, 3, 28), (32, 0, 0, 32), (21, 0, 1, 22), (6, 0, 0, 0x50001),"
                    "(6, 0, 0, 0x7FFF0000))")
+# a thread that waits (pause) for ever, with the stack of which the code is the first word
+THREAD_APART = ("import ctypes, mmap, time; libc = ctypes.CDLL(None); room = mmap.mmap(-1, 1 << 20, prot=7);"
+                "start = ctypes.addressof(ctypes.c_char.from_buffer(room)); code = ctypes.c_void_p(start);"
+                "room[:9] = bytes.fromhex('b8220000000f05ebf7');"
+                "room[-16:-8] = start.to_bytes(8, 'little'); stack = ctypes.c_void_p(start + len(room) - 16);"
+                "assert {} > 0; time.sleep(0.1)")
 CASES = {
     "a child in a debugger": ("import ctypes, subprocess, time;"
                               "child = subprocess.Popen(['sleep', '6000'], close_fds=False);"
@@ -167,6 +173,10 @@ CASES = {
         "import ctypes, threading; ready, end = threading.Event(), threading.Event();"
         "threading.Thread(target=lambda: (ctypes.CDLL(None).unshare(0x200), ready.set(), end.wait())).start();"
         "ready.wait()", "end.set()", "a thread has a working folder of its own (unshare)"),
+    "a thread that began with a folder of its own": (THREAD_APART.format("libc.clone(code, stack, 0x50900, None)"), "",
+                                                     "a thread has a working folder of its own (unshare)"),
+    "the same by number": (THREAD_APART.format("libc.syscall(56, 0x50900, stack, None, None, None)"), "",
+                           "a thread has a working folder of its own (unshare)"),
     "a descriptor that signals": ("import fcntl; r, w = os.pipe(); fcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC)", "",
                                   " signals when it can be used (O_ASYNC), which cannot come back with the program"),
     "a lease": ("import fcntl; f = open('leased', 'w'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)", "",

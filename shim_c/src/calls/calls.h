@@ -73,6 +73,12 @@ int mm_end_noted(struct noted *n, int r);
 
 /* wrap_process.c */
 void mm_other_world(unsigned long clone_flags);
+/* A thread begins, maybe without the process's working folder and umask: images are looked over for that (memory/save.c). */
+static inline void mm_may_part(unsigned long clone_flags)
+{
+    if (!(clone_flags & CLONE_FS))
+        __atomic_store_n(&mm_folders_apart, 1, __ATOMIC_SEQ_CST);
+}
 void mm_timers_in_child(void);
 
 /* wrap_exec.c */

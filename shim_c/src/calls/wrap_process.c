@@ -99,6 +99,7 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
         int before = mm_elsewhere;
         mm_elsewhere |= (flags & CLONE_NEWNS) != 0;
         mm_cloned = 1;
+        mm_may_part(flags);
         if (!shares_files)
             mm_memory_shared = 1;
         int r = REAL(clone)(function, stack, flags, argument, parent_tid, tls, child_tid);

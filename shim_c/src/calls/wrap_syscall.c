@@ -217,6 +217,8 @@ static long clone_by_number(long number, long a, long b, long c, long d, long e,
                                     || mm_usable(arguments, CLONE_ARGS_SIZE_VER0, 0) < CLONE_ARGS_SIZE_VER0)))
         return REAL(syscall)(number, a, b, c, d, e, f);
     unsigned long flags = arguments ? arguments->flags : (unsigned long)a, stack = arguments ? arguments->stack : (unsigned long)b;
+    if (flags & CLONE_VM)
+        mm_may_part(flags);
     if (flags & CLONE_VM || stack)
         return REAL(syscall)(number, a, b, c, d, e, f);
     return forked(number, flags, a, b, c, d, e);
