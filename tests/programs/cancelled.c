@@ -10,6 +10,7 @@
 #include <ftw.h>
 #include <metamori.h>
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,9 +122,18 @@ static void others(void)
     unlink(name);
 }
 
+/* On a filesystem that cannot, the C library writes to each block. */
+static void fills(void)
+{
+    static int fd = -1;
+    if (fd < 0)
+        fd = open("file", O_RDWR);
+    posix_fallocate(fd, 0, 1 << 20);
+}
+
 static const struct { const char *name; void (*once)(void); int asynchronous; } kinds[] = {
     { "bytes", bytes, 1 }, { "names", names, 1 }, { "deferred-bytes", bytes, 0 }, { "deferred-names", names, 0 },
-    { "streams", streams, 0 }, { "walks", walks, 0 }, { "children", children, 0 }, { "others", others, 0 },
+    { "streams", streams, 0 }, { "walks", walks, 0 }, { "children", children, 0 }, { "others", others, 0 }, { "fills", fills, 0 },
 };
 
 static void *works(void *once)
@@ -166,6 +176,9 @@ int main(int count, char **words)
     }
     names();                               /* none of them is held */
     int fd = open("file", O_RDWR | O_TRUNC);
-    printf("%d cancelled, written %zd, %d checkpoints failed\n", cancelled, write(fd, "the end", 7), bad);
+    struct sigaction action;
+    sigaction(SIGINT, NULL, &action);
+    printf("%d cancelled, written %zd, SIGINT %d, %d checkpoints failed\n", cancelled, write(fd, "the end", 7),
+           action.sa_handler == SIG_IGN, bad);
     return 0;
 }

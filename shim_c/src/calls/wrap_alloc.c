@@ -170,13 +170,17 @@ EXPORT int fallocate(int fd, int mode, off_t at, off_t length)
     return (int)result(r);
 }
 
-/* Where the filesystem cannot, glibc writes to every block by internal calls: then the file has to be in place. */
+/* Where the filesystem cannot, glibc writes to every block by internal calls, which are cancellation points: then the file has to be
+ * in place. */
 EXPORT int posix_fallocate(int fd, off_t at, off_t length)
 {
     fd = mm_theirs(fd);
+    int cancels = mm_hold_cancellation();
     uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;
-    if (!slot)
+    if (!slot) {
+        pthread_setcancelstate(cancels, NULL);
         return REAL(posix_fallocate)(fd, at, length);
+    }
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     long r = allocate(slot, fd, 0, at, length), size = mm_size(p, fd);
     if (r == -EOPNOTSUPP && is_away(p))
@@ -184,6 +188,7 @@ EXPORT int posix_fallocate(int fd, off_t at, off_t length)
     else if (r == -EOPNOTSUPP)
         r = (r = mm_hand_over(slot, fd)) < 0 ? r : -REAL(posix_fallocate)(fd, at, length);
     leave();
+    pthread_setcancelstate(cancels, NULL);
     return (int)-r;
 }
 

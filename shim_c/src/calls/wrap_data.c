@@ -403,7 +403,7 @@ int mm_is_file(int fd)
     return sys(SYS_fstat, fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode));
 }
 
-/* Calls of wrap_copy.c and wrap_stat.c read and write by others that are cancellation points: a thread that ended in one would leave its call under
+/* Calls of wrap_alloc.c, wrap_copy.c and wrap_stat.c read and write by others that are cancellation points: a thread that ended in one would leave its call under
  * way, and no checkpoint came to an end. */
 int mm_hold_cancellation(void)
 {

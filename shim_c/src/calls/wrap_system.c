@@ -6,6 +6,7 @@
 #include "calls/calls.h"
 #include "memory/image_engine.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -14,10 +15,24 @@ MM_PROGRAM_STATE static pthread_mutex_t ignoring = PTHREAD_MUTEX_INITIALIZER;
 MM_PROGRAM_STATE static int within;
 MM_PROGRAM_STATE static struct sigaction interrupt, quit;
 
+static void cut_short(void *child);
+/* pthread_setspecific: the child is what a thread leaves there that ends while it waits for it */
+MM_PROGRAM_STATE static int (*note)(pthread_key_t key, const void *child);
+MM_PROGRAM_STATE static pthread_key_t waited_for;
+
+static void find_note(void)
+{
+    int (*create)(pthread_key_t *, void (*)(void *)) = REAL(dlsym)(RTLD_DEFAULT, "pthread_key_create");
+    if (create && create(&waited_for, cut_short) == 0)
+        note = REAL(dlsym)(RTLD_DEFAULT, "pthread_setspecific");
+}
+
 static void ignore_begin(void)
 {
     struct sigaction ignore = { .sa_handler = SIG_IGN };
     pthread_mutex_lock(&ignoring);
+    if (!note)
+        find_note();
     if (within++ == 0) {
         sigaction(SIGINT, &ignore, &interrupt);
         sigaction(SIGQUIT, &ignore, &quit);
@@ -33,6 +48,27 @@ static void ignore_end(void)
         sigaction(SIGQUIT, &quit, NULL);
     }
     pthread_mutex_unlock(&ignoring);
+}
+
+/* A thread that was cancelled: as the libc's own does then. */
+static void cut_short(void *child)
+{
+    kill((pid_t)(intptr_t)child, SIGKILL);
+    while (waitpid((pid_t)(intptr_t)child, NULL, 0) < 0 && errno == EINTR) {
+    }
+    ignore_end();
+}
+
+static int wait_for(pid_t child, int *status)
+{
+    pid_t r;
+    if (note)
+        note(waited_for, (void *)(intptr_t)child);
+    while ((r = waitpid(child, status, 0)) < 0 && errno == EINTR) {
+    }
+    if (note)
+        note(waited_for, NULL);
+    return r == child;
 }
 
 static int run_shell(const char *command, const sigset_t *mask)
@@ -53,9 +89,8 @@ static int run_shell(const char *command, const sigset_t *mask)
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     int error = posix_spawn(&child, "/bin/sh", NULL, &attributes, words, environ);
     posix_spawnattr_destroy(&attributes);
-    while (error == 0 && waitpid(child, &status, 0) != child)
-        if (errno != EINTR)
-            return -1;
+    if (error == 0 && !wait_for(child, &status))
+        return -1;
     if (error != 0)
         errno = error;
     return status;
