@@ -16,6 +16,7 @@ from lab import Lab
 
 from metamori.cli.checkpoint import take
 from metamori.runtime.area.run_area import Area
+from metamori.runtime.area.unwritten import beside_runs
 from metamori.runtime.checkpoint import snapshot
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.format.records import (
@@ -343,3 +344,46 @@ def test_files_that_a_first_checkpoint_meets_are_walked_through_once(
             take(str(lab.store), "")
         run.stdin.close()
     assert len(walked) >= 200 and walked.count < 10
+
+
+WRITES_ON = """
+import os, sys
+from metamori import checkpoint
+for text in "old", "older", "in no record yet":
+    for name in os.listdir():
+        if name[0] == "w":
+            open(name, "w").write(text)
+        else:
+            open("new", "w").write(text)
+            os.rename("new", name)
+    if "old" in text:
+        checkpoint()
+print("made", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_is_written_beside_a_reader_is_walked_through_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots and notes of a live run, when files are compared that it has changed since its last checkpoint."""
+    for number in range(100):
+        (lab.work / f"{'wr'[number % 2]}{number}").write_text("here before")
+    count, pif, journal = Counter[str](), Area.pif, Area.journal
+
+    def counted(area: Area, slot: int) -> Any:
+        count["slots"] += 1
+        return pif(area, slot)
+
+    def walked(area: Area, start: int) -> Iterator[Any]:
+        for each in journal(area, start):
+            count["notes"] += 1
+            yield each
+
+    with subprocess.Popen([*lab.argv("run"), "--", sys.executable, "-c", WRITES_ON], cwd=lab.work, env=lab.env,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout and run.stdin and run.stdout.readline() == b"made\n"
+        with beside_runs(Store.open(str(lab.store))) as store, monkeypatch.context() as here:
+            here.setattr(Area, "pif", counted)
+            here.setattr(Area, "journal", walked)
+            assert len([*compare(store, 1, 2)]) == 100
+        run.stdin.close()
+    assert 0 < count["slots"] < 1000 and 0 < count["notes"] < 1000

@@ -19,7 +19,8 @@ from metamori.tables.pif import nearest_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from metamori.runtime.area.run_area import Area, Preimage
+    from metamori._area import mm_pif
+    from metamori.runtime.area.run_area import Area, Preimage, Touch
 
 
 def beside_runs(store: Store) -> Store:
@@ -36,6 +37,10 @@ class _Beside:
         self._store = store
         self._run, self._start, self._at = 0, 0, 0     # which run; from where on its journal counts; looked at so far
         self._assumed = set[int]()         # changed files of which what an earlier run has copied counts
+        self._slots = dict[int, list[int]]()   # by object,
+        self._slots_at: tuple[object, ...] = ()            # and when they were so
+        self._touched: dict[bytes, Touch] = {}
+        self._touched_at = 0, 0, 0         # which run; from where on its journal counts; looked at so far
 
     def look(self) -> Unwritten:
         """What has come since the last look."""
@@ -78,7 +83,6 @@ class _Beside:
     def _changed(self, area: Area, inodes: Collection[int] | None) -> tuple[set[int], State]:
         """The files are looked at first: what the run does to one it has said before."""
         from metamori._area import lib
-        from metamori.runtime.area.run_area import Touch
 
         store = self._store
         if area.head.parent not in store.history:
@@ -102,15 +106,9 @@ class _Beside:
                  if now.paths(inode) and not is_there(inode)}
         if not found:
             return found, now
-        for slot in area.pifs():
-            p = area.pif(slot)
-            inode = p.object or store.find_object(p.dev, p.ino, p.btime_ns)
-            if inode in found and (p.object or is_known(inode, p.old_size, p.old_mtime_ns)):
-                found.remove(inode)
-        touched: dict[bytes, Touch] = {}
-        for each in area.journal(area.head.committed_journal):
-            if isinstance(each, Touch):
-                touched.setdefault(each.path, each)
+        found = {inode for inode in found if not any(
+            p.object or is_known(inode, p.old_size, p.old_mtime_ns) for p in self._of(area, inode))}
+        touched = self._touches(area) if found else {}
 
         def is_used(inode: int, path: bytes) -> bool:
             was = touched.get(path)
@@ -119,6 +117,42 @@ class _Beside:
             return stat.S_ISREG(was.mode) and is_known(inode, was.size, nearest_ns(was.mtime_ns))
 
         return {inode for inode in found if not any(is_used(inode, path) for path in now.paths(inode))}, now
+
+    def _of(self, area: Area, inode: int) -> list[mm_pif]:
+        """What the run has of a file. All slots are walked through where some may have come since; what was found is
+        looked at itself: a run may make files all the time."""
+        from metamori._area import lib
+
+        def still() -> list[mm_pif]:
+            return [p for p in map(area.pif, self._slots.get(inode, ()))
+                    if p.flags & lib.MM_USED and self._object(p) == inode]
+
+        if found := still():
+            return found
+        head = area.head
+        at = self._store.head, head.run, head.pif_generation, head.records, head.parent, head.committed_epoch
+        if at != self._slots_at:
+            self._slots.clear()
+            for slot in area.pifs():
+                self._slots.setdefault(self._object(area.pif(slot)), []).append(slot)
+            self._slots_at = () if head.pif_generation & 1 else at     # odd: one is being made
+        return still()
+
+    def _object(self, p: mm_pif) -> int:
+        return p.object or self._store.find_object(p.dev, p.ino, p.btime_ns)
+
+    def _touches(self, area: Area) -> dict[bytes, Touch]:
+        """The first note of each path since the run's last checkpoint."""
+        from metamori.runtime.area.run_area import Touch
+
+        run, start, tail = area.head.run, area.head.committed_journal, area.head.journal_tail
+        if self._touched_at[:2] != (run, start):
+            self._touched, self._touched_at = {}, (run, start, start)
+        for each in area.journal(self._touched_at[2]):
+            if isinstance(each, Touch):
+                self._touched.setdefault(each.path, each)
+        self._touched_at = run, start, tail
+        return self._touched
 
     def _area(self) -> Area | None:
         here = commit.exists(self._store.door, self._store.layout.run_area)
@@ -132,9 +166,7 @@ class _Beside:
             return None
 
     def _entry(self, area: Area, saved: Preimage) -> UndoEntry:
-        p = area.pif(saved.slot)
-        inode = p.object or self._store.find_object(p.dev, p.ino, p.btime_ns)
-        return UndoEntry(inode, saved.start, saved.end, area.head.run, saved.buffer_start)
+        return UndoEntry(self._object(area.pif(saved.slot)), saved.start, saved.end, area.head.run, saved.buffer_start)
 
 
 def _saved(area: Area, start: int) -> list[Preimage]:
