@@ -134,3 +134,35 @@ def test_the_end_has_room_for_the_cache(small: Lab, options: list[str]) -> None:
     assert small.start(native=True).ask("tree") == before
     filler.unlink()
     small.verb("verify")
+
+
+MOVES = """
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fallocate.argtypes = ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long
+data = os.open("data", os.O_RDWR)
+before = os.pread(data, 64 << 20, 0)
+low, high = 64 << 10, 80 << 10
+print("ready", flush=True)
+for mode, after in (8, before[:low] + before[high:]), (32, before[:low] + bytes(high - low) + before[low:]):
+    input()
+    error = libc.fallocate(data, mode, low, high - low) and ctypes.get_errno()
+    there = os.pread(data, 64 << 20, 0)
+    print(errno.errorcode.get(error, ""), there == before, there == after, flush=True)
+"""
+
+
+@pytest.mark.parametrize("leave", [0, 5 * MB, 13 * MB])
+def test_a_range_is_taken_out_or_put_in_or_nothing_is(small: Lab, tmp_path: Path, leave: int) -> None:
+    """In isolation all that is behind it gets new places: where the disk had room for a part, half of it had moved."""
+    (small.work / "data").write_bytes(b"".join(b"%8d" % at * 512 for at in range(2048)))
+    words = [*small.argv("run", "--isolate"), "--", sys.executable, "-c", MOVES]
+    session = Session(words, small.work, small.env, tmp_path / "stderr")
+    small.sessions.append(session)
+    assert session._line() == "ready"
+    filler = fill(small.folder, leave)
+    answers = [session.ask("take out"), session.ask("put in")]
+    assert answers[0] == answers[1] and answers[0] in ("ENOSPC True False", "ENOTSUP True False")
+    filler.unlink()
+    assert session.end() == 0, session.stderr()
+    small.verb("verify")

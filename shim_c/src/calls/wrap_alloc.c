@@ -76,14 +76,35 @@ static long shift(uint32_t slot, struct mm_pif *p, int fd, uint64_t from, uint64
 
 static int is_away(const struct mm_pif *p) { return ISOLATED(p) || (p->flags & MM_VIRTUAL); }
 
+/* Before anything is moved there: has the disk room for the blocks that get a new place, and as much again for the end?  Half moved
+ * the file would be neither what it was nor what was asked for. */
+static long room_to_move(struct mm_pif *p, uint64_t at, uint64_t end)
+{
+    uint64_t blocks = 0;
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    for (uint64_t block = at / MM_BLOCK; block * MM_BLOCK < end; block++)
+        blocks += !mm_own(mm_table_get(mm_area, p, block));
+    blocks = 2 * blocks + blocks / 8 + MM_CHUNK / MM_BLOCK;    /* with what is held for records of them */
+    if (blocks > UINT32_MAX)
+        return -ENOSPC;
+    long e = mm_room_set_aside(mm_area, mm_self, (uint32_t)blocks);
+    if (e == 0)
+        mm_room_set_back(mm_area, mm_self, (uint32_t)blocks, 1);
+    return e;
+}
+
 /* wanted: the size that it has afterwards, as the kernel allowed it. */
 static long done_away(uint32_t slot, struct mm_pif *p, int fd, int mode, uint64_t at, uint64_t end, uint64_t size, uint64_t wanted)
 {
     long r = 0;
     MM_ASSERT(mm_locked_by_me(&p->lock));
     if (mode & FALLOC_FL_COLLAPSE_RANGE)
-        r = shift(slot, p, fd, end, at, size - end);
+        r = room_to_move(p, at, at + size - end);
     else if (mode & FALLOC_FL_INSERT_RANGE)
+        r = room_to_move(p, at, wanted);
+    if (r == 0 && (mode & FALLOC_FL_COLLAPSE_RANGE))
+        r = shift(slot, p, fd, end, at, size - end);
+    if (r == 0 && (mode & FALLOC_FL_INSERT_RANGE))
         r = mm_resize_held(slot, fd, wanted);
     if (r == 0 && (mode & FALLOC_FL_INSERT_RANGE))
         r = shift(slot, p, fd, at, end, size - at);
