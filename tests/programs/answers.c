@@ -445,6 +445,19 @@ static void case_copies(void)
             ftruncate(fd, SIZE), ftruncate(to, SIZE);
             close(to);
         }
+    off_t most = SIZE;                 /* that can be sought: as far as a file of this filesystem may reach */
+    for (off_t step = 1l << 62; step; step >>= 1)
+        if (step <= INT64_MAX - most && lseek(fd, most + step, SEEK_SET) >= 0)
+            most += step;
+    int to = open("twin", O_RDWR);
+    for (int before = 10; before >= 0; before -= 5)
+        for (size_t count = 0; count < 11; count += 5) {
+            off_t from = most - before;
+            SAY(sendfile(to, fd, &from, count));
+            lseek(fd, most - before, SEEK_SET);
+            SAY(sendfile(to, fd, NULL, count));
+        }
+    close(to);
 }
 
 CASES = {

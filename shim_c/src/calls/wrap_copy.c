@@ -205,7 +205,9 @@ static long sent_by_us(int to, int from, off_t *at, size_t count, int waits)
     off_t in = at ? *at : lseek(from, 0, SEEK_CUR), probed = in, sum;
     /* a range that goes beyond all numbers is refused before the kernel looks at how far the filesystem goes */
     int wraps = (ssize_t)count < 0 || __builtin_add_overflow(in, (off_t)count, &sum);
-    long r = sys(SYS_sendfile, to, from, at || (wraps && in >= 0) ? &probed : NULL, wraps ? count : 0);
+    int far = in >= INT32_MAX;         /* where no file reaches it refuses to send some bytes, not none: that it does one byte further on */
+    probed += far && count && !wraps;
+    long r = sys(SYS_sendfile, to, from, at || far || (wraps && in >= 0) ? &probed : NULL, wraps ? count : 0);
     if (r == 0 && (wraps || (!pif_of(from) && !mm_is_file(from))))
         r = -EINVAL;
     if (r < 0)
