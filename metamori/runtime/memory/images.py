@@ -17,7 +17,7 @@ from metamori.errors import Damaged
 from metamori.runtime.area import launch_record
 from metamori.runtime.area.run_area import Area, NotAtRest
 from metamori.runtime.memory import open_files, proc_inspect
-from metamori.runtime.memory.proc_inspect import NotBegun, Refused
+from metamori.runtime.memory.proc_inspect import NotBegun, NotYet, Refused
 from metamori.runtime.memory.proc_look import ProcLook
 from metamori.runtime.memory.stopped import Stopped
 from metamori.store.format import layout
@@ -136,6 +136,8 @@ class Image:
             raise NotBegun("a process of the program has just ended")
         if result == -errno.EINPROGRESS:
             raise NotBegun(f"{self.named} is becoming another program, or cannot be tracked")
+        if result == -errno.EDEADLK:
+            raise NotYet(f"{self.named} waits for a child that has not become another program yet (vfork, posix_spawn)")
         if result == -errno.EAGAIN:
             raise NotAtRest(f"a thread of {self.named} does not stop: no checkpoint was taken")
         raise Refused(f"the memory of {self.named} cannot be saved: {os.strerror(-result)}")

@@ -36,6 +36,11 @@ class NotBegun(Refused):
     passes = True
 
 
+class NotYet(NotBegun):
+    """Refused if it is still so at the deadline: a child has not joined the run, or has its parent wait, or a main
+    thread has ended and others have not (as for a moment in any process that ends)."""
+
+
 def _read(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()

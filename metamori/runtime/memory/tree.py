@@ -17,7 +17,7 @@ from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import Area, proc_folder
 from metamori.runtime.memory import family, nameless, open_files, proc_inspect, segments
 from metamori.runtime.memory.images import Image
-from metamori.runtime.memory.proc_inspect import NotBegun, Refused
+from metamori.runtime.memory.proc_inspect import NotBegun, NotYet, Refused
 from metamori.runtime.memory.proc_look import Looks
 from metamori.store.format import layout
 from metamori.store.format.records import FamilyEntry, MemoryEntry, SegmentEntry
@@ -35,11 +35,6 @@ if TYPE_CHECKING:
 _BEGINS_S = 2.0                            # that a process may take to begin, or to accept connections
 _BACK_S = 30.0                             # to come back
 _NOBODY: frozenset[tuple[int, int]] = frozenset()
-
-
-class NotYet(NotBegun):
-    """Refused if it is still so at the deadline: a child has not joined the run, or a main thread has ended and others
-    have not (as for a moment in any process that ends)."""
 
 
 def held(store: Store, area: Area, index: int, durable: bool, outside: str) -> Images:
@@ -64,6 +59,8 @@ def held(store: Store, area: Area, index: int, durable: bool, outside: str) -> I
                     raise Refused(str(error)) from None
                 if is_late:
                     raise
+                if isinstance(error, NotYet):
+                    found.await_vforks(deadline)
             time.sleep(min(0.02, 0.002 * (tries + 1)) if kept else 0.002)
     except BaseException:
         _let_go(area, kept)
@@ -153,6 +150,11 @@ class Images:
             self.go()
             raise
         self.kept = _NOBODY
+
+    def await_vforks(self, deadline: float) -> None:
+        """Who waits for a child that has its memory cannot park; the child may wait for whom a freeze holds up."""
+        while time.monotonic() < deadline and any(lib.mm_proc_in_vfork(image.pid) for image in self.all):
+            time.sleep(0.002)
 
     def _but_kept(self, images: Sequence[Image]) -> list[Image]:
         return [image for image in images if (image.slot, image.pid) not in self.kept]

@@ -480,6 +480,7 @@ uint32_t mm_process_join(struct mm_area *area, uint32_t pid, uint64_t start_time
 uint64_t mm_start_time(uint32_t pid);
 int mm_words_said(struct mm_area *area, char *text);
 int mm_proc_state(uint32_t pid);
+int mm_proc_in_vfork(uint32_t pid);
 void mm_kept_name(struct mm_area *area, uint32_t slot, char *out, size_t room);
 void mm_pif_touched(struct mm_area *area, uint32_t slot);
 void mm_drop_if_done(struct mm_area *area, uint32_t slot);

@@ -3,7 +3,9 @@
 #include "area/area_internal.h"
 
 #include <linux/ioctl.h>
+#include <sched.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PR_SET_MM 35
@@ -71,14 +73,53 @@ int mm_proc_state(uint32_t pid)
     return end && end[1] ? end[2] : 0;
 }
 
+/* Does this thread wait in the kernel until a child that has its memory becomes another program, or ends?  No signal reaches it. */
+static int is_in_vfork(const char *thread)
+{
+    char path[64] = "", text[64];
+    strcat(strcat(path, thread), "/syscall");
+    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), n = fd < 0 ? 0 : sys_pread((int)fd, text, sizeof text - 1, 0);
+    if (fd >= 0)
+        sys_close((int)fd);
+    text[n > 0 ? n : 0] = 0;
+    char *end;
+    long call = strtol(text, &end, 10);    /* "running" is none */
+    uint64_t flags = *end == ' ' ? strtoul(end, NULL, 16) : 0;
+#ifdef SYS_vfork
+    if (end > text && call == SYS_vfork)
+        return 1;
+#endif
+    return end > text && ((call == SYS_clone && flags & CLONE_VFORK) || call == SYS_clone3);
+}
+
+int mm_proc_in_vfork(uint32_t pid)
+{
+    struct { uint64_t ino; int64_t off; unsigned short length; unsigned char type; char name[]; } *entry;
+    char list[1024] __attribute__((aligned(8))), path[48] = "/proc/", *end = mm_digits(path + 6, pid);
+    int found = 0;
+    strcpy(end, "/task");
+    long folder = sys_openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (folder < 0)
+        return 0;
+    for (long n; !found && (n = sys(SYS_getdents64, folder, list, sizeof list)) > 0;)
+        for (long at = 0; !found && at < n; at += entry->length) {
+            entry = (void *)(list + at);
+            end[5] = '/';
+            strcpy(end + 6, entry->name);
+            found = entry->name[0] != '.' && is_in_vfork(path);
+        }
+    sys_close((int)folder);
+    return found;
+}
+
 /* Of a process that job control has stopped nothing comes by itself: its threads are let run (runtime/memory/stopped.py). */
 static int is_stopped(const struct mm_memory *m, long waited)
 {
     return m->stands || (waited == -ETIMEDOUT && mm_proc_state(m->pid) == 'T');
 }
 
-/* All its threads are parked, until mm_memory_go.  -errno: it runs on, memory.message may say why; -EALREADY: it is stopped, and
- * asked all the same. */
+/* All its threads are parked, until mm_memory_go.  -errno: it runs on, memory.message may say why; -EDEADLK: it waits for a child,
+ * which may wait for us; -EALREADY: it is stopped, and asked all the same. */
 int mm_memory_held(struct mm_area *a, uint32_t process, int timeout_ms)
 {
     struct mm_memory *m = mm_memory_of(a, process);
@@ -93,9 +134,10 @@ int mm_memory_held(struct mm_area *a, uint32_t process, int timeout_ms)
         }
         int becomes = mm_proc(a, process)->executing || mm_proc(a, process)->outside;   /* what waits in freezes */
         long woken = sys_futex_wait(&m->state, MM_MEMORY_ASKED, m->stands ? 500 : 50000);
-        if (woken == -ETIMEDOUT && !m->stands && ((waited += 50) >= timeout_ms || becomes)
+        int waits = woken == -ETIMEDOUT && !m->stands && mm_proc_in_vfork(m->pid);
+        if (woken == -ETIMEDOUT && !m->stands && ((waited += 50) >= timeout_ms || becomes || waits)
             && __atomic_compare_exchange_n(&m->state, &asked, MM_MEMORY_IDLE, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            return becomes ? -EINPROGRESS : -EAGAIN;
+            return becomes ? -EINPROGRESS : waits ? -EDEADLK : -EAGAIN;
         if (woken == -ETIMEDOUT && !mm_start_time(m->pid))     /* killed, and maybe not yet reaped: we may be its parent */
             return -ESRCH;
         if (is_stopped(m, woken))

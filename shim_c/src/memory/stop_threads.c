@@ -202,7 +202,8 @@ int mm_stop_others(void)
         if (own_now() > again)
             ask_again(asked), again = own_now() + ASK_AGAIN_NS;
         int r = ask_threads(&asked);
-        if (r < 0 || own_now() - since > MM_PATIENCE_NS) {
+        int given_up = __atomic_load_n(&mm_my_memory->state, __ATOMIC_ACQUIRE) == MM_MEMORY_IDLE;
+        if (r < 0 || given_up || own_now() - since > MM_PATIENCE_NS) {
             mm_release_others();
             return r < 0 ? r : -EAGAIN;
         }
