@@ -46,13 +46,15 @@ def _is_another(segment: SegmentEntry, own: Collection[int]) -> bool:
     if st.st_uid != os.geteuid() or (st.st_size != segment.size and not own):
         return True
     others = {*map(int, filter(str.isdigit, os.listdir("/proc")))}.difference(own)
-    return any(_has(each, segment.path) for each in others)
+    mapped = b"%02x:%02x %d " % (os.major(st.st_dev), os.minor(st.st_dev), st.st_ino)      # maybe by another name
+    return any(_has(each, segment.path, mapped) for each in others)
 
 
-def _has(process: int, path: bytes) -> bool:
+def _has(process: int, path: bytes, mapped: bytes) -> bool:
     try:
         with open(f"/proc/{process}/maps", "rb") as file:
-            if path in file.read():
+            maps = file.read()
+            if path in maps or mapped in maps:
                 return True
         folder = os.fsencode(f"/proc/{process}/fd")
         return any(os.readlink(os.path.join(folder, fd)) == path for fd in os.listdir(folder))

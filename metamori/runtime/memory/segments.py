@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 
 from metamori.runtime.area.run_area import Area
@@ -81,12 +82,25 @@ def found(area: Area, maps: Mapping[int, bytes], opens: Iterable[Open], gone: Na
             segments.setdefault((kind, each.inode), _Segment(kind, each.inode, each.path)).open = each
         elif number := gone.of(each.path, each.st):
             segments[nameless.KIND, number].open = each
+    _find_other_names([this for (kind, _), this in segments.items() if kind == POSIX and this.path.endswith(DELETED)])
     entries = [*map(_entry, segments.values())]
     change = {(each.kind, each.inode) for each in entries if not each.seals & SEAL_WRITE}
     for text in maps.values():
         if not _private(text).isdisjoint(change):
             raise Refused("it maps a memory file privately that is open, or mapped shared")
     return (*entries, *sysv.found(area, maps.keys(), attached))
+
+
+def _find_other_names(gone: list[_Segment]) -> None:
+    """sem_open makes it under one name, and then gives it its own: maps and links show the first."""
+    names: dict[bytes, dict[int, bytes]] = {}
+    for this in gone:
+        folder = os.path.dirname(this.path)
+        if folder not in names:
+            names[folder] = {}
+            with suppress(OSError), os.scandir(folder) as entries:
+                names[folder] = {each.inode(): each.path for each in entries if each.is_file(follow_symlinks=False)}
+        this.path = names[folder].get(this.inode, this.path)
 
 
 def _entry(this: _Segment) -> SegmentEntry:
