@@ -10,9 +10,11 @@
 #include <sys/wait.h>
 #include <ucontext.h>
 
-/* The register of a system call that is about to be made: for a child or a group of them (kind 0), or for an object of System V; NULL. */
+/* The register of a system call that is about to be made: for a child or a group of them (kind 0), or for an object of System V; a
+ * word of 0: for any child, or one by its descriptor; NULL. */
 static greg_t *number_of_wait(void *context, uint32_t *kind)
 {
+    static greg_t none;
     greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
     const unsigned char *at = (const unsigned char *)r[REG_RIP];
     if ((uint64_t)r[REG_RAX] >= 4096 || at[0] != 0x0f || at[1] != 0x05)
@@ -31,7 +33,7 @@ static greg_t *number_of_wait(void *context, uint32_t *kind)
         return &r[REG_RDI];
     case SYS_waitid:
         *kind = 0;
-        return r[REG_RDI] == P_PID || r[REG_RDI] == P_PGID ? &r[REG_RSI] : 0;
+        return r[REG_RDI] == P_PID || r[REG_RDI] == P_PGID ? &r[REG_RSI] : &none;
     default:
         return 0;
     }
