@@ -52,7 +52,7 @@ def killed(tmp_path: Path, compiled: Compile) -> Killed:
 
 def test_killed_again_and_again(killed: Killed) -> None:
     """One after the other: what a killed one left is met by the next."""
-    step = killed.calls // 8
+    step = killed.calls // 6
     for nth in range(step // 2, killed.calls, step):
         killed.restart(nth, "kp"[nth // step % 2])
     killed.goes_on()

@@ -42,7 +42,7 @@ def comes_back(case: Memory, index: int) -> None:
     assert case.verb("verify").returncode == 0
 
 
-@ways("thread")
+@ways("clone")
 def test_it_is_waited_for(tmp_path: Path, what: str) -> None:
     """By the C library's vfork, which is a fork, nobody waits."""
     with amid(tmp_path, what) as case:
@@ -56,6 +56,7 @@ def test_it_is_waited_for(tmp_path: Path, what: str) -> None:
     comes_back(case, int(out))
 
 
+@pytest.mark.slow
 @ways("clone")
 def test_one_that_stays_there(tmp_path: Path, what: str) -> None:
     """Said soon, and the program goes on; a child of the C library's vfork is saved like any other."""

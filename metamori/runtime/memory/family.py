@@ -25,11 +25,13 @@ def with_stops(family: Sequence[FamilyEntry], images: Sequence[Image]) -> tuple[
 
 
 def strangers(images: Sequence[Image]) -> list[tuple[Image, int]]:
-    """Live children that are no processes of the run, with their parents."""
+    """Live children that are no processes of the run, with their parents; nor writers of images, maybe of those that
+    have ended."""
     pids = {image.pid for image in images}
     writers = {image.memory.writer for image in images}
     return [(image, child) for image in images for child in image.seen.children
-            if child not in pids and child not in writers and not _has_ended(child)]
+            if child not in pids and child not in writers and not _has_ended(child)
+            and not lib.mm_proc_writes_image(child)]
 
 
 def _has_ended(pid: int) -> bool:
@@ -45,7 +47,8 @@ def found(area: Area, images: Sequence[Image]) -> tuple[FamilyEntry, ...]:
     known = _Known(area, images)
     living = [_entry(known, image.pid, *image.seen.family, outer) for image in images]
     ended = [_ended(known, child, outer) for image in images
-             for child in image.seen.children if child not in known.own and child != image.memory.writer]
+             for child in image.seen.children if child not in known.own and child != image.memory.writer
+             and not lib.mm_proc_writes_image(child)]
     gone = _gone(area, living, ended)
     return tuple(replace(process, shared=shared) if shared else process for process, shared in
                  zip(living, _shared(images), strict=True)) + tuple(ended) + tuple(gone)

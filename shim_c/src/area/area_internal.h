@@ -13,6 +13,8 @@
 #pragma GCC visibility push(hidden)
 
 #define MM_MAGIC "MMAREA\n\0"
+/* What a process is called that writes an image: whoever takes orphans has it for a child when its parent has ended. */
+#define MM_WRITER_NAME "metamori.image"
 #define MM_STORE_MAX 3800
 #define MM_SEGMENT_BITS 26
 #define MM_SEGMENTS 1024

@@ -73,6 +73,17 @@ int mm_proc_state(uint32_t pid)
     return end && end[1] ? end[2] : 0;
 }
 
+/* Alive or not. */
+int mm_proc_writes_image(uint32_t pid)
+{
+    char path[40] = "/proc/", text[64];
+    strcpy(mm_digits(path + 6, pid), "/comm");
+    long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), n = fd < 0 ? 0 : sys_pread((int)fd, text, sizeof text, 0);
+    if (fd >= 0)
+        sys_close((int)fd);
+    return n == sizeof MM_WRITER_NAME && memcmp(text, MM_WRITER_NAME "\n", sizeof MM_WRITER_NAME) == 0;
+}
+
 /* Does this thread wait in the kernel until a child that has its memory becomes another program, or ends?  No signal reaches it. */
 static int is_in_vfork(const char *thread)
 {

@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <termios.h>
 
@@ -340,23 +341,53 @@ EXPORT pid_t forkpty(int *terminal, char *name, const struct termios *settings, 
     return child;
 }
 
-EXPORT pid_t wait(int *status) { return MM_NUMBERS(pid_t, mm_number_out(REAL(wait)(status))); }
+/* Whoever takes orphans gets the writer of an image, too, whose process has ended: it is no child of the program's.  Before a wait
+ * for any child of some; -1: the wait says so. */
+static int pass_writers(idtype_t type, id_t id, int options)
+{
+    int takes = 0, before = errno;
+    if (LIKELY(!mm_memory_head) || !(options & WEXITED) || sys(SYS_prctl, PR_GET_CHILD_SUBREAPER, &takes) < 0 || !takes)
+        return 0;
+    for (;;) {
+        siginfo_t info = { .si_pid = 0 };
+        int r = REAL(waitid)(type, id, &info, options | WNOWAIT);
+        if (r < 0 && errno == EINTR)
+            return -1;
+        if (r < 0 || !info.si_pid || !mm_proc_writes_image((uint32_t)info.si_pid))
+            break;
+        sys(SYS_wait4, info.si_pid, 0, WNOHANG | __WALL, 0);
+    }
+    errno = before;
+    return 0;
+}
+
+static pid_t waited_as_known(pid_t known, int *status, int options, struct rusage *usage)
+{
+    pid_t pid = real_number(known);
+    if (pid <= 0 && pass_writers(pid == -1 ? P_ALL : P_PGID, pid == -1 ? 0 : (id_t)-pid, options | WEXITED) < 0)
+        return -1;
+    return mm_number_out(REAL(wait4)(pid, status, options, usage));
+}
+
+EXPORT pid_t wait(int *status) { return MM_NUMBERS(pid_t, waited_as_known(-1, status, 0, NULL)); }
 EXPORT pid_t wait3(int *status, int options, struct rusage *usage)
 {
-    return MM_NUMBERS(pid_t, mm_number_out(REAL(wait3)(status, options, usage)));
+    return MM_NUMBERS(pid_t, waited_as_known(-1, status, options, usage));
 }
 EXPORT pid_t waitpid(pid_t pid, int *status, int options)
 {
-    return MM_NUMBERS(pid_t, mm_number_out(REAL(waitpid)(real_number(pid), status, options)));
+    return MM_NUMBERS(pid_t, waited_as_known(pid, status, options, NULL));
 }
 EXPORT pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage)
 {
-    return MM_NUMBERS(pid_t, mm_number_out(REAL(wait4)(real_number(pid), status, options, usage)));
+    return MM_NUMBERS(pid_t, waited_as_known(pid, status, options, usage));
 }
 
 static int waited(idtype_t type, id_t id, siginfo_t *info, int options)
 {
     id_t real = type == P_PID || type == P_PGID ? (id_t)real_number((pid_t)id) : id;
+    if ((type == P_ALL || type == P_PGID) && pass_writers(type, real, options) < 0)
+        return -1;
     int r = REAL(waitid)(type, real, info, options);
     if (r == 0 && info && mm_have_come_back())
         info->si_pid = mm_number_out(info->si_pid);

@@ -111,6 +111,7 @@ static void write_out(void)
     struct out out = { .fd = -1 };
     uint64_t hint = 0;
     const char *path = image_path();
+    sys(SYS_prctl, 15 /* PR_SET_NAME */, MM_WRITER_NAME);
     long own = sys(SYS_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE);
     if (own < 0)                           /* a filter of the program's own may forbid it */
         own = sys(SYS_unshare, CLONE_FILES);
