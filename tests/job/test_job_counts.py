@@ -17,7 +17,7 @@ from test_job import everything_back
 pytest.importorskip("zmq")
 
 from metamori.errors import MetamoriError, StoreBusy
-from metamori.runtime.job import disks, folder, start
+from metamori.runtime.job import counter, disks, folder, start
 from metamori.runtime.job.counter import Counter
 from metamori.runtime.job.member import ask
 from metamori.runtime.job.places import Place
@@ -89,6 +89,26 @@ def test_a_mistake_of_ours_ends_one_checkpoint_only(tmp_path: Path, monkeypatch:
     finally:
         one.stop()
         store.close()
+
+
+def test_who_has_lost_the_lock_counts_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine had hung for so long that the filesystem gave the lock to another."""
+    store = Store.create_or_open(str(tmp_path / "store"))
+    store.lock()
+    os.mkdir(store.layout.nodes)
+    said: list[str] = []
+    one = Counter(store, "job", 1, durable=False, say=said.append)
+    monkeypatch.setattr(one, "_take", lambda message: one._fold(message, "checkpoint", {}, set()))
+    monkeypatch.setattr(counter.disks, "fold", lambda *_: pytest.fail("it writes into the store"))
+    other = dict(folder.read_counter(store) or {}, server="another")
+    folder.write_counter(store, other)
+    with pytest.raises(MetamoriError, match="another run counts by now"):
+        one.take("")
+    one.start()
+    wait_until(lambda: one.has_failed, "it notices")
+    assert said == ["the run that counts begins anew, or another does: another run counts by now"]
+    assert not store.is_locked and folder.read_counter(store) == other
+    one.stop()
 
 
 @pytest.mark.parametrize("where", ["freeze", "line", "hear"])

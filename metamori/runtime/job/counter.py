@@ -179,7 +179,7 @@ class Counter(threading.Thread):
         self._over = threading.Event()
         self.has_failed = self.is_taking = False       # another may have the lock by then
         self.why = ""                      # it has, or this run's before it
-        self._looked = self._since = self._arranged = time.monotonic()
+        self._looked = self._since = self._arranged = self._placed = time.monotonic()
         self._server = Server()
         try:
             folder.write_counter(store, {"job": identity, "run": job_run, **self._server.reached})
@@ -203,6 +203,7 @@ class Counter(threading.Thread):
         try:
             while not self._over.is_set():
                 self._hear(0.05)
+                self._require_place(1)
                 if self._asked:
                     self._serve()
         except Exception as error:         # a mistake of ours: who takes the lock next begins anew
@@ -213,6 +214,13 @@ class Counter(threading.Thread):
             self.has_failed = True
         finally:                           # who has asked since asks the next one that counts
             self._server.close()
+
+    def _require_place(self, each_s: float = 0) -> None:
+        """Refused: the lock went to another while this machine hung."""
+        if time.monotonic() > self._placed + each_s:
+            self._placed = time.monotonic()
+            if folder.is_replaced(self.store, self._server.reached):
+                raise Refused("another run counts by now")
 
     def _hear(self, wait_s: float, round_: Round | None = None) -> bool:
         """One message; whether there was one."""
@@ -290,8 +298,7 @@ class Counter(threading.Thread):
         began = time.monotonic()
         self.is_taking = True
         try:
-            index = self.take(text)
-            answer = {"what": "taken", "index": index}
+            answer = {"what": "taken", "index": self.take(text)}
         except Exception as error:         # a mistake of ours must not leave the job without one that counts
             answer = {"what": "refused", "why": text_of(error)}
         self.is_taking = False
@@ -479,6 +486,7 @@ class Counter(threading.Thread):
         parent = finish.parent_of(self.store, self.job_run)
         fold = JobFold(self.store, parts, parent, self.job_run, mapped, indexes, self._processes, self._order)
         now = time.time_ns()
+        self._require_place()
         for text in disks.fold(self.store, self._disks, parts, indexes, parent, self.job_run, reason, message, now,
                                self.durable):
             self.say(text)

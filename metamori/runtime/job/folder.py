@@ -111,6 +111,15 @@ def read_counter(store: Store) -> dict[str, Any] | None:
     return found
 
 
+def is_replaced(store: Store, mine: dict[str, Any]) -> bool:
+    """Whether another is reached there: a filesystem may take the lock from a machine that is silent for long."""
+    try:
+        reached = read_counter(store)
+    except OSError:                        # it does not say
+        return False
+    return reached is not None and reached["server"] != mine["server"]
+
+
 def note_folded(store: Store, index: int, upto: dict[bytes, int], mapped: Mapped, durable: bool) -> None:
     """Before the checkpoint `index` exists: which index of each run it holds. It counts if the checkpoint is there."""
     commit.make_folder(store.door, os.path.dirname(store.layout.folded(0)))
