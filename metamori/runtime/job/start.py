@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import socket
 import sys
 import time
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _REFUSED = ("memory", "isolate", "strict", "keep_last", "max_bytes", "on_checkpoint", "each_command")
 JOIN_S = 60.0                              # while nobody can be seen at work
+FILES = 1 << 16                            # more than one machine can have connections to one port
 SAY_S = 5.0                                # of waiting for somebody who is
 SWITCH_S = 0.0002                          # programs stand still while one thread waits for another (5 ms by default)
 
@@ -166,11 +168,21 @@ def follow(begun: Begun, command: list[str], file: str = "", folder: int = -1) -
     except child_loop.CannotStart:
         _give_up(begun)
         raise
+    _allow_files()
     live = Live(begun.session, begun.own, pid, begun.ours)
     live.job = begun.one
     status = follow_run(live)
     begun.one.end()
     return status
+
+
+def _allow_files() -> None:
+    """In this process, not in its program: whoever is on the network may connect, and hold that until it is found that
+    they have no key."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < FILES:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, FILES) if hard >= 0 else FILES, hard))
 
 
 def _give_up(begun: Begun) -> None:
