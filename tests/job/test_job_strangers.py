@@ -48,6 +48,7 @@ def talk(port: int, over: threading.Event, seed: int) -> None:
     context.destroy(linger=0)
 
 
+@pytest.mark.slow
 def test_garbage_at_the_ports(lab: Lab) -> None:
     """And connections that say nothing."""
     seen: dict[int, Tree] = {0: picture(lab.work)}
