@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 
 import pytest
 import test_job_ends
-from lab import Lab, Tree, picture
-from ranks import end
+from lab import Lab, Tree, picture, wait_until
+from machines import Machine, net
+from ranks import RANK, Rank, end
 from test_job import everything_back
+from test_job_elsewhere import OnHub, hub
 from test_job_ends import Held, asked, three
 
 pytest.importorskip("zmq")
+
+__all__ = ["hub", "net"]                   # pytest finds them here
 
 LOSES = """
 import fcntl
@@ -85,3 +90,70 @@ def test_it_counts_no_more(lab: Lab, monkeypatch: pytest.MonkeyPatch, point: str
     everything_back(lab, seen)
 
 
+
+
+ALL = r"""
+import fcntl, os, sys, threading, time
+from metamori.cli.main import main
+def loses():
+    while not os.path.exists(os.environ["LOSES"]):
+        time.sleep(0.01)
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{fd}").endswith("/lock"):
+                fcntl.flock(int(fd), fcntl.LOCK_UN)
+        except OSError:
+            continue
+    os.unlink(os.environ["LOSES"])
+threading.Thread(target=loses, daemon=True).start()
+sys.exit(main())
+"""
+
+
+class OnMachine(Rank):
+    """That loses all its locks when there is a file `loses`."""
+
+    def __init__(self, lab: Lab, machine: Machine, loses: str) -> None:
+        words = Lab.argv(lab, "run", "--job")
+        env = {name: value for name, value in lab.env.items() if name != "METAMORI_TRACK"} | machine.env
+        self.process = subprocess.Popen(
+            [*machine.enter, "env", "-C", str(lab.work), f"LOSES={loses}", words[0], "-c", ALL, *words[3:], "--",
+             words[0], "-c", RANK], env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", [0, 1])
+def test_it_is_taken_for_dead_and_comes_back(hub: OnHub, net: list[Machine], who: int) -> None:
+    """The others complete it and go on; it says so, and is no part of the job any more. It had all checkpoints of the
+    job refused. Of files that it alone wrote each index is right, up to then."""
+    lab = hub
+    loses = [lab.folder / f"loses.{number}" for number in range(2)]
+    ranks = [OnMachine(lab, net[1 + number], str(loses[number])).ready() for number in range(2)]
+    one, other = ranks[who], ranks[1 - who]
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    for text in ("first", "second"):
+        for number, rank in enumerate(ranks):
+            rank.do("append", f"own.{number}", text)
+        assert text == "second" or taken(lab, seen, 20)
+    loses[who].touch()
+    wait_until(lambda: not loses[who].exists(), "its locks are lost")
+    pids = one.process.pid, one.program()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    assert taken(lab, seen, 30)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: "this run ends with 125" in one.heard(), "it says so")
+    one.do("append", f"own.{who}", "unseen")
+    for text in ("third", "last"):
+        other.do("append", f"own.{1 - who}", text)
+        assert taken(lab, seen, 30)
+    assert "no checkpoint" not in other.end()
+    assert "was removed while the command ran" in one.end() and one.process.returncode == 125
+    for index, tree in seen.items():
+        lab.restore(index, "--force")
+        for number in range(2):
+            if number != who or index < 3:
+                assert lab.state().get(f"own.{number}") == tree.get(f"own.{number}"), (index, number)
+    lab.verb("verify")

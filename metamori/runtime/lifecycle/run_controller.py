@@ -134,6 +134,8 @@ class Live:
         if self._is_gone or not self._store_watch.is_gone():
             return
         self._is_gone = True
+        if self.job:
+            self.job.leave()               # else no run of it had a checkpoint any more
         text = (f"the store {self.session.store.path} of this run was removed or moved: no checkpoint can be taken "
                 "any more, and what it held is lost. The command continues without it; ")
         try:
