@@ -227,6 +227,27 @@ def test_two_jobs_with_one_store(lab: Lab) -> None:
     everything_back(lab, seen)
 
 
+@pytest.mark.slow
+def test_two_jobs_begin_at_once_with_one_store(lab: Lab) -> None:
+    """One of them is there with all its runs, the runs of the other get 125."""
+    for turn in range(4):
+        begun = {name: [Rank(lab, name) for _ in range(2)] for name in ("one", "two")}
+        ready = {name: [rank.process.stdout.readline() for rank in ranks if rank.process.stdout]
+                 for name, ranks in begun.items()}
+        there = [name for name, lines in ready.items() if lines == ["ready\n"] * 2]
+        assert len(there) == 1, (turn, ready)
+        for name, ranks in begun.items():
+            if name not in there:
+                assert [rank.process.wait() for rank in ranks] == [125] * 2, ready
+                assert all(f"is in use by job {there[0]}" in rank.end() for rank in ranks)
+        for rank in begun[there[0]]:
+            rank.do("append", "file", f"{turn}")
+        checkpoint(lab, {})
+        assert end(begun[there[0]]) == ""
+    assert (lab.work / "file").read_text() == "00112233"
+    lab.verb("verify")
+
+
 FIRST_FAILS = """
 import os, sys, time
 from metamori.cli.main import main
