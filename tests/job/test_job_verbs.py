@@ -1,4 +1,4 @@
-"""What the verbs say of a job, against pictures of the files: diff, cat, show, restore --to, report, verify; what is left."""
+"""What the verbs say of a job, against pictures of the files (diff, cat, show, restore --to, report); what is left."""
 
 from __future__ import annotations
 
