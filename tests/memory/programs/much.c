@@ -115,18 +115,20 @@ int main(void)
     struct epoll_event event;
     char room[20] = "";
     int status;
+    alarm(40);
     make_all();
     pid_t pid = fork();
     MUST(pid >= 0);
     if (pid == 0)
         _exit(child());
+    MUST(close(up[1]) == 0 && close(down[0]) == 0);            /* of a child that was killed there is nothing to wait for */
     printf("%u\n", by_child(3));
     MUST(write(file, "parent\n", 7) == 7 && send(pair[0], "pair", 4, 0) == 4);
     fflush(stdout);
     metamori_checkpoint();
     printf("%u %u %u %u\n", by_child(4), *memory, *segment, shared->number);
     MUST(sem_post(semaphore) == 0 && sem_post(&shared->asked) == 0 && semop(sem, &(struct sembuf){ 0, 1, 0 }, 1) == 0);
-    MUST(waitpid(pid, &status, 0) == pid);
+    MUST(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
     MUST(recv(served, room, 6, MSG_WAITALL) == 6 && read(fifo, room + 6, 4) == 4 && mq_receive(queue, room + 10, 8, NULL) == 6);
     MUST(msgrcv(msg, &message, 8, 0, 0) == 5 && epoll_wait(set, &event, 1, 0) == 1 && event.data.u32 == 17);
     printf("%d %.16s %s %d\n", WEXITSTATUS(status), room, message.text, semctl(sem, 1, GETVAL));
