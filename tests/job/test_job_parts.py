@@ -76,7 +76,10 @@ def test_names_of_runs_and_jobs() -> None:
     assert is_same_job(identity("my a", {}), identity("my a", again))
     assert not is_same_job(identity("my a", {}), identity("my b", {}))
     assert not is_same_job(identity("my a", {}), identity("my b", again))
-    assert name_of({"SLURM_PROCID": "3"}, "n1") == "3.n1"
+    for number, rank in (("SLURM_JOB_ID", "SLURM_PROCID"), ("PMIX_NAMESPACE", "PMIX_RANK"), ("PMI_JOBID", "PMI_RANK"),
+                         ("OMPI_MCA_ess_base_jobid", "OMPI_COMM_WORLD_RANK")):
+        assert identity("", {number: "ns", rank: "3"}) == identity("ns", {}) != identity("", {})
+        assert name_of({number: "ns", rank: "3"}, "n1") == "3.n1"
 
 
 def test_nobody_counts(tmp_path: Path) -> None:
