@@ -7,11 +7,16 @@ import os
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from conftest import Compile
 from lab import ROOT, Lab, Session
+
+from metamori.runtime.area.run_area import Area
+from metamori.runtime.area.unwritten import beside_runs
+from metamori.store.read.store import Store
 
 
 def test_copy_elsewhere_and_dry_run(lab: Lab) -> None:
@@ -190,6 +195,13 @@ def test_programs_by_hand_that_begin_at_once(lab: Lab) -> None:
         shell.stderr.close()
     lab.restore(0)
     assert not lab.state()
+
+
+def test_a_verb_that_looks_while_a_run_is_made(lab: Lab) -> None:
+    """Its area is there, and says nothing yet."""
+    lab.run("touch f")
+    with closing(Area(str(lab.store), create=True)), beside_runs(Store.open(str(lab.store))) as store:
+        assert store.undo_log.unwritten().entries == () and store.changed_beside() == set()
 
 
 @pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])

@@ -161,9 +161,13 @@ class _Beside:
         from metamori.runtime.area.run_area import Area
 
         try:
-            return Area(self._store.path)
+            area = Area(self._store.path)
         except OSError:                    # it is over
             return None
+        if not area.head.committed_journal:    # it is just being made (start_run.py)
+            area.close()
+            return None
+        return area
 
     def _entry(self, area: Area, saved: Preimage) -> UndoEntry:
         return UndoEntry(self._object(area.pif(saved.slot)), saved.start, saved.end, area.head.run, saved.buffer_start)

@@ -141,9 +141,15 @@ static inline int mm_unfrozen(void)
 /* 0: the thread is in no call any more, and no handler waits for that.  One that comes behind it may never come back. */
 static inline int mm_out(void)
 {
+#if defined(__x86_64__)
     int rest;
     __asm__ volatile("subq $1, %0" : "+m"(mm_call.both), "=@ccnz"(rest) : : "memory");
     return rest;
+#else
+    mm_depth--;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    return (*(volatile uint64_t *)&mm_call.both) != 0;
+#endif
 }
 
 /* The count goes down first: a thread that a handler ends in between would leave its call under way for ever. */
