@@ -1,5 +1,5 @@
 """An operation of the one that counts, or of another run, fails in a checkpoint, and later ones too, as where the
-filesystem that they share is full or away: the checkpoint is refused in words, or taken; no index is lost."""
+filesystem that they share is full or away: the checkpoint is refused with a message, or taken; no index is lost."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def ended(lab: Lab, nth: int, always: str) -> None:
 
 
 def begun(lab: Lab, nth: int, always: str) -> None:
-    """Of one that begins a job, and of one that joins: it goes on without, or ends in words; the others go on."""
+    """Of one that begins a job, and of one that joins: it goes on without, or ends with a message; the others go on."""
     for number in range(2):
         error, text = ERRORS[(nth + number) % len(ERRORS)]
         order = lab.folder / f"order.begin.{number}"

@@ -116,8 +116,8 @@ def as_nobody(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user: needs root")
 def test_another_user_of_the_machine(lab: Lab) -> None:
-    """Nothing in the store is theirs to read, and their verbs and runs are refused in words; the folders around it are
-    open."""
+    """Nothing in the store is theirs to read, and their verbs and runs are refused with a message; the folders
+    around it are open."""
     above = lab.store.parent
     modes = {}
     while (mode := above.stat().st_mode & 0o7777) & 0o055 != 0o055:

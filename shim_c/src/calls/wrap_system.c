@@ -59,7 +59,7 @@ static void cut_short(void *child)
     ignore_end();
 }
 
-static int wait_for(pid_t child, int *status)
+static int wait_for_shell(pid_t child, int *status)
 {
     pid_t r;
     if (note)
@@ -89,7 +89,7 @@ static int run_shell(const char *command, const sigset_t *mask)
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     int error = posix_spawn(&child, "/bin/sh", NULL, &attributes, words, environ);
     posix_spawnattr_destroy(&attributes);
-    if (error == 0 && !wait_for(child, &status))
+    if (error == 0 && !wait_for_shell(child, &status))
         return -1;
     if (error != 0)
         errno = error;
