@@ -186,5 +186,5 @@ int mm_made_room_at(int dir, const char *path)
     }
     leave();
     errno = saved;
-    return ours && mm_made_room(-1);
+    return ours && mm_made_room();
 }

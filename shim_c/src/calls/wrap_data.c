@@ -230,7 +230,7 @@ static inline __attribute__((always_inline)) long tracked_write(int fd, const st
         }
         r = result(r);
         leave();
-    } while (UNLIKELY(r < 0) && mm_made_room(fd));
+    } while (UNLIKELY(r < 0) && mm_made_room());
     return r;
 }
 
@@ -266,7 +266,7 @@ static inline long fresh_write(const struct mm_fd_view seen, long number, int fd
         r = result(sys(number, fd, buffer, count, at));
     }
     leave();
-    return UNLIKELY(fresh && r < 0) && mm_made_room(fd) ? NOT_HERE : r;
+    return UNLIKELY(fresh && r < 0) && mm_made_room() ? NOT_HERE : r;
 }
 
 EXPORT HOT ssize_t write(int fd, const void *buffer, size_t count)

@@ -130,8 +130,11 @@ HOT long mm_plain_write(const struct mm_fd_view *seen, int fd, const void *from,
             f->position += r;
     }
     release_within(p);
-    if (UNLIKELY(r < 0) && r != NOT_HERE)      /* on a full disk it is made again where a prune may make room */
-        r = r == -ENOSPC || r == -EDQUOT ? NOT_HERE : result(r);
+    if (UNLIKELY(r < 0) && r != NOT_HERE) {
+        r = result(r);
+        mm_leave_alone();
+        return mm_make_room() ? NOT_HERE : r;
+    }
     mm_leave_alone();
     return r;
 }

@@ -18,7 +18,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/vfs.h>
 #include <ucontext.h>
 
 static uint32_t lock, posted, answered;
@@ -232,20 +231,11 @@ int mm_runtime_call(int what, long argument, void *data)
     return r;
 }
 
-/* Is the file on another disk than the store, which has no room itself?  Checkpoints that go would make none there. */
-static int is_full_elsewhere(int fd)
-{
-    struct stat st;
-    struct statfs disk;
-    return fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && st.st_dev != mm_store_dev() && sys(SYS_fstatfs, fd, &disk) == 0
-        && (uint64_t)disk.f_bavail * (uint64_t)disk.f_bsize < 1 << 20;     /* ext4 refuses when some is left */
-}
-
-/* After a call that failed, on the file fd, or on none: was the disk full, and has a prune freed some of it?  errno stays. */
-int mm_made_room(int fd)
+/* After a call that failed: was the disk full, and has a prune freed some of it?  errno stays. */
+int mm_made_room(void)
 {
     int saved = errno, r = 0;
-    if ((saved == ENOSPC || saved == EDQUOT) && (mm_area->head->max_bytes || mm_area->head->keep_last) && !is_full_elsewhere(fd))
+    if ((saved == ENOSPC || saved == EDQUOT) && (mm_area->head->max_bytes || mm_area->head->keep_last))
         r = mm_runtime_call(MM_CALL_PRUNE, 0, NULL);
     errno = saved;
     return r > 0;
