@@ -12,7 +12,7 @@ from comeback import METAMORI, Memory, built
 from conftest import Compile
 from slices import PARTS, Tried
 
-pytestmark = pytest.mark.usefixtures("installed")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("installed")]
 SECONDS = 60.0
 HOWS = pytest.mark.parametrize("how", ["k", "p"], ids=["all", "one"])
 

@@ -15,6 +15,8 @@ from test_job import counter
 from test_job_kills import Crew, tree
 from test_job_model import back
 
+pytestmark = pytest.mark.slow               # the daily suite has 40 minutes
+
 pytest.importorskip("zmq")
 
 CALLS = "pwrite,rename,link,unlink,mkdir,rmdir,ftruncate"     # a sync that fails is another matter

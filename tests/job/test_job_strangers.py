@@ -17,6 +17,8 @@ from lab import Lab, Tree, picture, wait_until
 from ranks import checkpoint, end, job
 from test_job import counter, everything_back
 
+pytestmark = pytest.mark.slow               # the daily suite has 40 minutes
+
 zmq = pytest.importorskip("zmq")
 
 NOBODY = 65534

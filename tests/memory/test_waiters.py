@@ -9,7 +9,7 @@ import pytest
 from comeback import Memory, built
 from lab import PATIENCE, wait_until
 
-pytestmark = pytest.mark.usefixtures("installed")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("installed")]
 needs_numbers = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user may not choose the numbers of processes")
 
 
