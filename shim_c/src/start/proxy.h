@@ -86,7 +86,8 @@ int mm_hands_calls_over(const struct mm_shown *call);
 /* A descriptor of it, here too.  -errno. */
 long mm_shown_descriptor(const struct mm_shown *call, const struct mm_waiting *from, int fd);
 int mm_has_number_left(const struct mm_waiting *from);
-/* On its own stderr, if that takes it at once: ours leads nowhere.  Once in a run for each key.  -errno: it is not to be had. */
+/* By `metamori run`; where that is gone, on the program's own stderr, if that takes it at once: ours leads nowhere.  Once in a run for
+ * each key. */
 void mm_say_of(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *text);
 void mm_say_not_tracked(const struct mm_shown *call, const struct mm_waiting *from, uint64_t key, const char *why);
 int mm_gets_no_rights(const struct mm_waiting *from);

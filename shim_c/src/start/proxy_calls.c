@@ -421,7 +421,7 @@ void mm_look_at_program(const struct mm_shown *call, const struct mm_waiting *fr
         sys_close((int)fd);
 }
 
-/* Neither its descriptors are to be had. */
+/* Its descriptors are not to be had either. */
 static int hides(const struct mm_shown *call, const struct mm_waiting *from)
 {
     long fd = mm_shown_descriptor(call, from, 2);
