@@ -8,7 +8,8 @@
 #include "process/environment.c"
 #include "process/exec.c"
 
-__thread int mm_depth, mm_holding;
+__thread union mm_call mm_call;
+__thread int mm_holding;
 __thread uint64_t mm_deferred;
 __thread struct mm_tried mm_tried[3];
 
