@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import test_job_ends
@@ -14,9 +17,12 @@ from machines import Machine, net
 from ranks import RANK, Rank, end
 from test_job import everything_back
 from test_job_elsewhere import OnHub, hub
-from test_job_ends import Held, asked, three
+from test_job_ends import Held, asked, index_of, three
 
 pytest.importorskip("zmq")
+
+from metamori.runtime.job import counter, folder, member
+from metamori.store.read.store import Store
 
 __all__ = ["hub", "net"]                   # pytest finds them here
 
@@ -90,13 +96,10 @@ def test_it_counts_no_more(lab: Lab, monkeypatch: pytest.MonkeyPatch, point: str
     everything_back(lab, seen)
 
 
-
-
 ALL = r"""
 import fcntl, os, sys, threading, time
-from metamori.cli.main import main
-def loses():
-    while not os.path.exists(os.environ["LOSES"]):
+def loses(told):
+    while not os.path.exists(told):
         time.sleep(0.01)
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -104,14 +107,67 @@ def loses():
                 fcntl.flock(int(fd), fcntl.LOCK_UN)
         except OSError:
             continue
-    os.unlink(os.environ["LOSES"])
-threading.Thread(target=loses, daemon=True).start()
+    os.unlink(told)
+"""
+ALL_HELD = ALL + r"""
+threading.Thread(target=loses, args=(where / "lose",), daemon=True).start()
+sys.exit(main())
+"""
+ALL += r"""
+from metamori.cli.main import main
+def hangs():
+    loses(os.environ["LOSES"])
+    os.kill(os.getpid(), 19)               # else it takes them again
+threading.Thread(target=hangs, daemon=True).start()
 sys.exit(main())
 """
 
 
+def test_a_lost_lock_is_taken_again(tmp_path: Path) -> None:
+    """Not another's, and not where the run was completed meanwhile: the others would wait for it."""
+    mine, other = Store.create_or_open(str(tmp_path)), Store.open(str(tmp_path))
+    os.mkdir(mine.layout.run_area)
+    one = member.Member(str(tmp_path), "one", SimpleNamespace(store=mine), "job", print, None)  # type: ignore[arg-type]
+    mine.lock()
+    for _ in range(2):
+        one._keep_lock()
+        assert other.is_busy()
+        fcntl.flock(mine._lock_fd, fcntl.LOCK_UN)
+        assert not other.is_busy()
+    other.lock()
+    one._keep_lock()
+    other.unlock()
+    assert not other.is_busy()
+    os.rmdir(mine.layout.run_area)
+    one._keep_lock()
+    assert not other.is_busy()
+
+
+@pytest.mark.slow
+def test_who_comes_back_in_time_has_them_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody had missed it. It was taken for dead by the next checkpoint that took long to write."""
+    monkeypatch.setattr(test_job_ends, "HELD", test_job_ends.HELD.replace("sys.exit(main())\n", ALL_HELD))
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks: list[Held] = three(lab, seen)
+    for rank in ranks:
+        rank.arm("lose")
+    job = Store(str(lab.store))
+    stores = [job, *(Store(job.layout.node(name)) for name in folder.names(job))]
+    for rank in ranks:
+        wait_until(lambda rank=rank: not (rank.holds / "lose").exists(), "its locks are lost")
+    wait_until(lambda: all(store.is_busy() for store in stores), "they have them again")
+    ranks[1].arm("write")
+    verb = asked(lab)
+    ranks[1].wait("write")
+    time.sleep(5 * counter.DIED_S)
+    ranks[1].go("write")
+    seen[index_of(verb)] = picture(lab.work)
+    end(ranks)
+    everything_back(lab, seen)
+
+
 class OnMachine(Rank):
-    """That loses all its locks when there is a file `loses`."""
+    """That loses all its locks when there is a file `loses`, and stops."""
 
     def __init__(self, lab: Lab, machine: Machine, loses: str) -> None:
         words = Lab.argv(lab, "run", "--job")

@@ -219,7 +219,7 @@ class Counter(threading.Thread):
         """Refused: the lock went to another while this machine hung."""
         if time.monotonic() > self._placed + each_s:
             self._placed = time.monotonic()
-            if folder.is_replaced(self.store, self._server.reached):
+            if not folder.keeps_place(self.store, self._server.reached):
                 raise Refused("another run counts by now")
 
     def _hear(self, wait_s: float, round_: Round | None = None) -> bool:

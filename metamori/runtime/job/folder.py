@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from contextlib import suppress
 from typing import Any
 
 from metamori.errors import Damaged, MetamoriError, NoStore
@@ -111,13 +112,15 @@ def read_counter(store: Store) -> dict[str, Any] | None:
     return found
 
 
-def is_replaced(store: Store, mine: dict[str, Any]) -> bool:
-    """Whether another is reached there: a filesystem may take the lock from a machine that is silent for long."""
-    try:
+def keeps_place(store: Store, mine: dict[str, Any]) -> bool:
+    """Of the one that counts, whether no other is reached there: a filesystem may take the lock from a machine that
+    hangs. Where nobody else has it, it has it again."""
+    with suppress(OSError):                # the filesystem does not say
         reached = read_counter(store)
-    except OSError:                        # it does not say
-        return False
-    return reached is not None and reached["server"] != mine["server"]
+        if reached is not None and reached["server"] != mine["server"]:
+            return False
+        store.retake()
+    return True
 
 
 def note_folded(store: Store, index: int, upto: dict[bytes, int], mapped: Mapped, durable: bool) -> None:

@@ -20,6 +20,7 @@ from metamori.runtime.job.lines import Lines
 from metamori.runtime.job.relays import COUNTER, TOLD, Share
 from metamori.runtime.job.wire import Client, Message, NoAnswer
 from metamori.runtime.lifecycle.slurm import PATIENCE_S
+from metamori.store.io import commit
 from metamori.store.read.store import Store
 from metamori.store.restore import resume_point
 
@@ -161,6 +162,7 @@ class Member(threading.Thread):
             self._client.send({"what": "alive?", "sent": now_ns()})
             self._asked = time.monotonic()
             if self._asked - self._clock_written > min(_CLOCK_S, (self._asked - self._began) / 10):
+                self._keep_lock()
                 self._note_clock()
         got = self._lines.receive(0.1)
         if got is not None and got[0] == COUNTER:
@@ -181,6 +183,15 @@ class Member(threading.Thread):
         if text != self._said and not isinstance(error, NoStore):      # which whoever watches the run says
             self.say(f"the job's checkpoints cannot go on: {text}")
         self._said = text
+
+    def _keep_lock(self) -> None:
+        """By which others know that the run lives: a filesystem may take it from a machine that hangs. Where they have
+        completed the run by then, it is no part of the job any more."""
+        store = self.session.store
+        with suppress(OSError):
+            store.retake()
+            if not commit.exists(store.door, store.layout.run_area):
+                store.unlock()
 
     def _note_clock(self) -> None:
         """Where it fails what is in doubt is lost, and said."""
@@ -222,6 +233,7 @@ class Member(threading.Thread):
             return False
         self._lines = Lines(self._client)
         self._heard = time.monotonic()
+        self._keep_lock()
         self._ask_time(_TIMES)
         self._note_clock()
         self._client.send({"what": "join", "name": self.name_})

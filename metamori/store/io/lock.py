@@ -50,6 +50,15 @@ class StoreLock:
             self.door.close(self._lock_fd)
             self._lock_fd = -1
 
+    def retake(self) -> None:
+        """A lock that is held, where the filesystem has given it away: unless another has it by now. OSError."""
+        fd = self.door.open(self.layout.lock, os.O_RDWR)
+        try:
+            if self.is_locked and self.door.flock(fd):
+                fd, self._lock_fd = self._lock_fd, fd  # else the one that we have is in its way
+        finally:
+            self.door.close(fd)
+
     def is_busy(self) -> bool:
         """Whether somebody else holds the lock right now."""
         if self.is_locked:
