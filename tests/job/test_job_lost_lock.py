@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -25,6 +26,7 @@ from metamori.runtime.job import counter, folder, member
 from metamori.store.read.store import Store
 
 __all__ = ["hub", "net"]                   # pytest finds them here
+BLOCK = 4096
 
 LOSES = """
 import fcntl
@@ -213,3 +215,58 @@ def test_it_is_taken_for_dead_and_comes_back(hub: OnHub, net: list[Machine], who
             if number != who or index < 3:
                 assert lab.state().get(f"own.{number}") == tree.get(f"own.{number}"), (index, number)
     lab.verb("verify")
+
+
+def test_what_needs_its_store_before_it_knows_goes_on(lab: Lab) -> None:
+    """A truncation was refused: ENOENT."""
+    (lab.work / "old").write_bytes(b"." * 3 * BLOCK)
+    one = Rank(lab).ready()
+    one.process.send_signal(signal.SIGSTOP)
+    shutil.rmtree(next((lab.store / "nodes").glob("*/run")))
+    for number in (2, 1):
+        assert one.do("truncate", "old", number * BLOCK) is None
+    assert one.do("write", "old", 0, "a") is None
+    assert (lab.work / "old").read_bytes() == b"a" + b"." * (BLOCK - 1)
+    one.process.send_signal(signal.SIGCONT)
+    assert "nothing is recorded of this run" in one.end()
+
+
+@pytest.mark.slow
+def test_what_it_writes_then_is_lost_and_said(hub: OnHub, net: list[Machine]) -> None:
+    """Nothing was said, and the indexes had its later bytes. Once its program has ended indexes are whole again."""
+    lab = hub
+    for name in ("own", "shared"):
+        (lab.work / name).write_bytes(b"." * 20 * BLOCK)
+    loses = lab.folder / "loses"
+    one, other = (OnMachine(lab, net[1 + number], str(loses) if number == 0 else "").ready() for number in range(2))
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    for step in "ab":
+        for at, rank in enumerate((one, other)):
+            rank.do("write", "shared", 4 * at * BLOCK, step * BLOCK)
+        one.do("write", "own", 0, step * BLOCK)
+        assert step == "b" or taken(lab, seen, 20)
+    loses.touch()
+    wait_until(lambda: not loses.exists(), "its locks are lost")
+    os.kill(one.program(), signal.SIGSTOP)
+    assert taken(lab, seen, 30)
+    os.kill(one.program(), signal.SIGCONT)
+    one.do("write", "shared", 0, "c" * BLOCK)          # its run still believes to have saved what is there
+    one.do("write", "shared", 12 * BLOCK, "c" * BLOCK)
+    one.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: "this run ends with 125" in one.heard(), "it says so")
+    for step in "de":
+        one.do("write", "own", ord(step) % 9 * BLOCK, step * BLOCK)
+        other.do("write", "shared", 4 * BLOCK, step * BLOCK)
+        assert taken(lab, seen, 30)
+        one.do("write", "shared", 0, step * BLOCK)
+    one.end()
+    for step in "fg":
+        other.do("write", "shared", 4 * BLOCK, step * BLOCK)
+        assert taken(lab, seen, 30)
+    assert "shared is lost for the checkpoints so far" in other.end()
+    for index, tree in seen.items():
+        done = lab.verb("restore", index, "--to", lab.folder / str(index), code=12 if index in (2, 3, 4) else 0)
+        if done.returncode:
+            assert "own, shared are lost" in done.stderr
+        else:
+            assert picture(lab.folder / str(index) / "work") == tree, index

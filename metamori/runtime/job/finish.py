@@ -79,7 +79,7 @@ def finish(store: Store, durable: bool = True) -> list[str]:
     run = job_run(store)
     parent = parent_of(store, run)
     index = parent
-    if parts:
+    if parts or folder.unseen(store):
         fold = JobFold(store, parts, parent, run, mapped, ())
         now = time.time_ns()
         said += disks.fold(store, {}, parts, (), parent, run, _reason(reasons), "", now, durable)

@@ -74,6 +74,7 @@ class JobFold:
         self._processes = {} if processes is None else processes
         self._lost: set[int] = set()       # for the checkpoints so far
         self._lost_here: set[int] = set()  # for this one too
+        self._unseen = folder.unseen(store) if own is None else {}
         self._gone: dict[int, Part] = {}   # files that a run has used and not found, and nobody since
 
     # -- numbers ---------------------------------------------------------------------------------
@@ -127,6 +128,7 @@ class JobFold:
         initial_names = self._initial_names(names, initial_pifs)
         undos = self._undos({*pifs, *initial_pifs})
         self._give_up_changed(initial_pifs)
+        self._give_up_unseen(pifs)
         offsets = self._offsets(pifs)
         self._kept(pifs)
         if self.own is not None:
@@ -160,6 +162,7 @@ class JobFold:
         self.store.commit_checkpoint(meta, Offsets(self.index, process, self.run, tuple(offsets)), durable)
         if self.own is None:
             folder.forget_folded(self.store, self.index)
+            folder.forget_unseen(self.store, self._unseen)
         return self.index
 
     def _brought(self, undos: list[UndoEntry], offsets: list[OffsetEntry], durable: bool
@@ -413,6 +416,17 @@ class JobFold:
             if (first.size, first.mtime_ns) not in ((known.size, known.mtime_ns),
                                                     noted.get((first.dev, first.ino), (known.size, known.mtime_ns))):
                 self._lost.add(inode)
+
+    def _give_up_unseen(self, pifs: dict[int, PifEntry]) -> None:
+        """Files that a run has written over since it was taken for dead: what was there nobody has."""
+        for note in self._unseen.values():
+            for ino, btime_ns in note["files"]:
+                for inode in self._known.get((self.dev, ino), ()):
+                    pif = pifs.get(inode) or self.state.pifs.get(inode)
+                    if pif is not None and pif.btime_ns == btime_ns:
+                        self._lost.add(inode)
+                        self.said.append(f"{os.fsdecode(pif.filename)} is lost for the checkpoints so far: a run that "
+                                         "was taken for dead has overwritten it")
 
     def _touched_by_job(self, wanted: Iterable[int]) -> set[int]:
         found: set[int] = set()

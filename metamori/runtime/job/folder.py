@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -157,6 +158,28 @@ def forget_folded(store: Store, before: int) -> None:
     for name in store.door.listdir(folder):
         if name.isdigit() and int(name) < before:
             commit.remove_file(store.door, os.path.join(folder, name), durable=False)
+
+
+def note_unseen(store: Store, name: bytes, files: Iterable[tuple[int, int]], is_over: bool) -> None:
+    """Of a run that was completed while it lived: what its program has written over since, and nobody has recorded.
+    files: inode numbers and births, on the store's filesystem. is_over: that program has ended."""
+    commit.make_folder(store.door, os.path.dirname(store.layout.unseen(name)))
+    write_note(store.door, store.layout.unseen(name), {"files": list(files), "over": is_over}, durable=True)
+
+
+def unseen(store: Store) -> dict[bytes, dict[str, Any]]:
+    """By the names of their runs."""
+    try:
+        names = store.door.listdir(os.path.dirname(store.layout.unseen(b"")))
+    except FileNotFoundError:
+        return {}
+    return {name: read_note(store.door, store.layout.unseen(name)) for name in names if not name.startswith(b".")}
+
+
+def forget_unseen(store: Store, noted: dict[bytes, dict[str, Any]]) -> None:
+    """Those that are over, and in an index."""
+    for name in (name for name, note in noted.items() if note["over"]):
+        commit.remove_file(store.door, store.layout.unseen(name), durable=False)
 
 
 def is_alive(store: Store, name: bytes) -> bool:

@@ -44,6 +44,7 @@ class Member(threading.Thread):
         self._client: Client | None = None
         self._lines: Lines | None = None   # that one, and those to other runs
         self._over = threading.Event()
+        self._told: tuple[list[tuple[int, int]], bool] = [], False
         self._heard, self._asked, self._began, self._said = 0.0, 0.0, time.monotonic(), ""
         self._clock, self._clock_written = Clock(), 0.0
         self._store = Store(path)          # to look whether somebody counts
@@ -103,6 +104,18 @@ class Member(threading.Thread):
         """The command has ended: what it did is recorded by its own run, and then the job's."""
         self._over.set()
         self.join()
+
+    def outlives(self, files: list[tuple[int, int]], is_over: bool) -> None:
+        """The others took this run for dead, and completed it, while a filesystem had given its lock away. They are
+        told what its program has written over since then (folder.note_unseen); when it has ended, once more."""
+        session = self.session
+        session.store.unlock()             # nobody is to wait for it
+        if (files, is_over) == self._told or not (files or self._told[0]):
+            return
+        with suppress(MetamoriError, OSError), closing(Store.open(session.store.path)) as node:    # or the job is over
+            if node.layout.id == session.store.layout.id:          # else it is another's
+                folder.note_unseen(self._store, os.fsencode(self.name_), files, is_over)
+                self._told = files, is_over
 
     def end(self) -> None:
         """The run's own store is complete and let go of. The last of all completes the job."""

@@ -46,6 +46,8 @@ if TYPE_CHECKING:                          # most runs need none of these
         def has_checkpoint(self, named: str) -> bool: ...
 
         def leave(self) -> None: ...
+
+        def outlives(self, files: list[tuple[int, int]], is_over: bool) -> None: ...
 else:
     import _signal as signal
 
@@ -99,6 +101,8 @@ class Live:
             self.on_checkpoint.look(self.session.store, self.session.area.head.newest)
             if why := self.look_at_proxy():
                 self._tell(why)
+        elif self.job:
+            self._store_watch.tell(self.job)
 
     def look_at_restore(self) -> None:
         """A verb may have been killed while it moved the run's files; its programs wait until that is carried through.
@@ -139,7 +143,7 @@ class Live:
         text = (f"the store {self.session.store.path} of this run was removed or moved: no checkpoint can be taken "
                 "any more, and what it held is lost. The command continues without it; ")
         try:
-            failed = self._store_watch.write_back()
+            failed = self._store_watch.write_back(self.job)
         except (MetamoriError, OSError) as error:
             child_loop.say(f"{text}its files are written back at its end ({sentence(error)})")
             return
@@ -333,7 +337,7 @@ class Live:
         session = self.session
         self.look_at_store()
         if self._is_gone:
-            failed = self._store_watch.write_back()    # what was opened in between
+            failed = self._store_watch.write_back(self.job, is_over=True)    # what was opened in between
             lacking = "".join(f"; {os.fsdecode(each)} lacks what was written last" for each in failed)
             raise StoreGone(f"the store {session.store.path} was removed while the command ran: nothing is recorded of "
                             f"this run{lacking}")

@@ -4,6 +4,9 @@ The run area and the disk buffer are mapped and open here, so what was redirecte
 written back to the files at once, without pre-images: nothing is left that could hold any. From then on the
 run is told (MM_GONE) to follow no more files and names; the program goes on as without Metamori. What is opened between
 the removal and that moment is written back at the end.
+
+So it is with a run of a job that was taken for dead: its others have completed it. Their indexes need what is in its
+files, and it tells them which of these its program writes over (job/folder.py).
 """
 
 from __future__ import annotations
@@ -18,7 +21,14 @@ from metamori.store.read.store import Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from metamori._area import mm_pif
+
+    class Job(Protocol):
+        """runtime/job/member.py."""
+
+        def outlives(self, files: list[tuple[int, int]], is_over: bool) -> None: ...
 
 _PIECE = 1 << 20
 
@@ -30,6 +40,7 @@ class Watch:
         self._store, self._area = store, area
         self._header = os.path.join(os.fsencode(area.path), b"header")
         self._began = self._now()
+        self._lengths: dict[int, tuple[int, int, int]] = {}    # in a job: inode, birth, up to where others need it
         try:
             self._buffer = os.open(store.layout.buffer(area.head.run), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -53,7 +64,7 @@ class Watch:
             os.close(self._buffer)
             self._buffer = -1
 
-    def write_back(self) -> list[bytes]:
+    def write_back(self, job: Job | None = None, is_over: bool = False) -> list[bytes]:
         """What is redirected goes into the files, and nothing is redirected any more. Files where that failed."""
         area, failed = self._area, []
         area.flag(lib.MM_GONE)
@@ -69,7 +80,32 @@ class Watch:
             area.flag(clear=lib.MM_ISOLATE | lib.MM_SINGLE)
         finally:
             area.thaw()
+        if job:
+            self.tell(job, is_over)
         return failed
+
+    def tell(self, job: Job, is_over: bool = False) -> None:
+        """What was overwritten: the library sets `fresh_from` then (engine/preimage.c)."""
+        found = []
+        for slot, (ino, btime_ns, length) in self._lengths.items():
+            pif = self._area.pif(slot)
+            if pif.ino != ino or pif.fresh_from < length:
+                found.append((ino, btime_ns))
+        job.outlives(found, is_over)
+
+    def _need(self, slot: int, pif: mm_pif) -> None:
+        """In a job. What was overwritten since the last index of the run may have been since others completed it."""
+        if slot in self._lengths or not self._began or pif.dev != self._began[0]:
+            return
+        try:
+            fd = self._home(pif)
+        except OSError:                    # it was removed, or anybody sees by its name that it is another
+            return
+        length = os.fstat(fd).st_size
+        os.close(fd)
+        since = pif.saved or pif.flags & lib.MM_MAPPED or (not pif.fresh_from and pif.created != self._area.head.epoch)
+        self._lengths[slot] = pif.ino, pif.btime_ns, NO_LIMIT if since else length
+        pif.fresh_from = length
 
     def _put(self, slot: int, pif: mm_pif) -> None:
         area = self._area
@@ -82,7 +118,11 @@ class Watch:
         area.drop_frames(slot)
         area.table_clear(pif)
         area.size_is_in_place(pif)
-        pif.fresh_from, pif.home_limit, pif.mtime_ns = 0, NO_LIMIT, 0
+        pif.home_limit, pif.mtime_ns = NO_LIMIT, 0
+        if area.head.flags & lib.MM_JOB:
+            self._need(slot, pif)
+        else:
+            pif.fresh_from = 0
 
     def _copy(self, slot: int, pif: mm_pif, fd: int) -> None:
         virtual = bool(pif.flags & lib.MM_VIRTUAL)

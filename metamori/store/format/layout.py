@@ -21,6 +21,7 @@
     nodes/<name>/                the stores of a job's runs, until the job is over
     nodes/order                  which of them was first at what (docs/adr/0060)
     nodes/folded/<k>             which of their indexes the job's index k holds
+    nodes/unseen/<name>          files that a run has overwritten since it was taken for dead
     disks/<host>/                a store of the files on the own disk of a machine of a job (runtime/job/disk.py)
     levels                       which of a job's indexes have its programs' memory (store/restore/memory_records.py)
     nodes.over                   what `nodes` is renamed to when the job is over, before it is removed
@@ -152,6 +153,9 @@ class Layout:
 
     def folded(self, index: int) -> bytes:
         return self._in(b"nodes", b"folded", b"%d" % index)
+
+    def unseen(self, name: bytes) -> bytes:
+        return self._in(b"nodes", b"unseen", name)
 
     @property
     def order(self) -> bytes:

@@ -23,6 +23,17 @@ static long log_open(int flags)
                          flags | O_NOFOLLOW, 0600);
 }
 
+static int leads_nowhere(long r) { return r == -ENOENT || r == -ESTALE; }
+
+/* Where the store was removed, or others have completed this run of a job, nobody can need what is not in the log. */
+static long unless_gone(long r)
+{
+    if (!leads_nowhere(r) || mm_area->folder <= 0 || !leads_nowhere(sys(SYS_faccessat, mm_area->folder, "header", F_OK)))
+        return r;
+    __atomic_or_fetch(&mm_area->head->flags, MM_GONE, __ATOMIC_ACQ_REL);
+    return 0;
+}
+
 /* What a sync answered, noted where the disk has refused it: the kernel never tries that again. */
 long mm_synced(long e)
 {
@@ -74,7 +85,7 @@ long mm_ahead_sync(void)
     long log = log_open(O_WRONLY), r = log < 0 ? log : make_durable(log);
     if (log >= 0)
         mm_close_spare((int)log);
-    return r;
+    return unless_gone(r);
 }
 
 static void describe(struct mm_ahead *r, uint32_t kind, uint32_t slot)
@@ -186,7 +197,7 @@ long mm_ahead_preimage(uint32_t slot, int reader, const struct mm_preimage *save
                                  saved->stamp_ns ? mm_buffer_fd : reader);     /* what was there at that time */
     if (log >= 0)
         mm_close_spare((int)log);
-    return e;
+    return unless_gone(e);
 }
 
 /* Where links cannot lead: this copy is the backing file from now on.  Durable on return. */

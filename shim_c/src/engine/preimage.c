@@ -128,6 +128,10 @@ long mm_save_around(uint32_t slot, struct mm_pif *p, int fd, uint64_t first, uin
     MM_ASSERT(mm_locked_by_me(&p->lock));
     if (start >= p->fresh_from)
         return 0;
+    if (UNLIKELY(mm_area->head->flags & MM_GONE)) {    /* nobody can have it; a job is told so (store_removed.py) */
+        p->fresh_from = 0;
+        return 0;
+    }
     int reader = mm_own_reader(slot, fd);   /* its position is ours, holes are looked for by it */
     struct stat st;
     long r = reader < 0 ? reader : sys(SYS_fstat, reader, &st);

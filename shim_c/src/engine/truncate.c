@@ -23,7 +23,7 @@ static long truncate_home(uint32_t slot, struct mm_pif *p, int fd, uint64_t leng
     if (length >= size)
         return sys(SYS_ftruncate, fd, length);
     uint64_t needed = p->fresh_from < size ? p->fresh_from : size;
-    if (length < needed) {
+    if (length < needed && LIKELY(!(mm_area->head->flags & MM_GONE))) {
         int reader = mm_own_reader(slot, fd);   /* holes are looked for by its position */
         long r = reader < 0 ? reader : mm_save_preimage(slot, reader, length, needed, 0, length, 0);
         if (r == 0)
