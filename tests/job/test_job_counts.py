@@ -91,19 +91,25 @@ def test_a_mistake_of_ours_ends_one_checkpoint_only(tmp_path: Path, monkeypatch:
         store.close()
 
 
-def test_who_has_lost_the_lock_counts_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its machine had hung for so long that the filesystem gave the lock to another."""
+@pytest.mark.parametrize("amid", [False, True])
+def test_who_has_lost_the_lock_counts_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, amid: bool) -> None:
+    """Its machine had hung for so long that the filesystem gave the lock to another; amid the work on a record."""
     store = Store.create_or_open(str(tmp_path / "store"))
     store.lock()
     os.mkdir(store.layout.nodes)
     said: list[str] = []
     one = Counter(store, "job", 1, durable=False, say=said.append)
     monkeypatch.setattr(one, "_take", lambda message: one._fold(message, "checkpoint", {}, set()))
-    monkeypatch.setattr(counter.disks, "fold", lambda *_: pytest.fail("it writes into the store"))
     other = dict(folder.read_counter(store) or {}, server="another")
-    folder.write_counter(store, other)
+    if amid:
+        monkeypatch.setattr(counter.disks, "fold", lambda *_: folder.write_counter(store, other) or ())
+    else:
+        folder.write_counter(store, other)
+    for what in ("note_folded", "forget_folded"):
+        monkeypatch.setattr(folder, what, lambda *_: pytest.fail("it writes into the store"))
     with pytest.raises(MetamoriError, match="another run counts by now"):
         one.take("")
+    one._placed = 0
     one.start()
     wait_until(lambda: one.has_failed, "it notices")
     assert said == ["the run that counts begins anew, or another does: another run counts by now"]

@@ -490,7 +490,7 @@ class Counter(threading.Thread):
         for text in disks.fold(self.store, self._disks, parts, indexes, parent, self.job_run, reason, message, now,
                                self.durable):
             self.say(text)
-        index = fold.commit(message, reason, self.durable, now)
+        index = fold.commit(message, reason, self.durable, now, self._require_place)
         self._order.folded()
         for part in parts:
             part.stamps.forget(part.upto)

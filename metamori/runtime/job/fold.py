@@ -114,8 +114,10 @@ class JobFold:
 
     # -- the record ------------------------------------------------------------------------------
 
-    def commit(self, message: str, reason: str, durable: bool, time_ns: int) -> int:
-        """The index; it exists with the last rename. Of a disk on which nothing has changed: the one that it is at."""
+    def commit(self, message: str, reason: str, durable: bool, time_ns: int,
+               require_place: Callable[[], None] = lambda: None) -> int:
+        """The index; it exists with the last rename. Of a disk on which nothing has changed: the one that it is at.
+        require_place: raises where another counts by now; asked when all that takes long is done."""
         if self.own is None:
             self.said += [f"{os.fsdecode(path)}: nodes may share it or not; what is there is not part of the job's "
                           "checkpoints" for path in sorted(set().union(*(said.nowhere for said in self.of)))]
@@ -149,6 +151,7 @@ class JobFold:
             inherited=tuple(replace(each, process=self.process(said, each.process))
                             for said in of for each in said.meta.inherited),
             launch=next((said.meta.launch for said in of if said.meta.launch), ()))
+        require_place()
         if self.own is None:
             upto, _ = folder.folded(self.store)
             upto |= {said.part.name: said.part.upto for said in self.of}
