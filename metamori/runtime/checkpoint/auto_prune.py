@@ -9,11 +9,13 @@ in single mode the last but one. So is what a run that was interrupted continues
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 from metamori._area import lib
 from metamori.config import size_text
 from metamori.errors import MetamoriError, sentence
-from metamori.runtime.area.run_area import BLOCK, Area, Preimage
+from metamori.runtime.area.run_area import BLOCK, Area, NotAtRest, Preimage
 from metamori.runtime.checkpoint.session_state import SessionState
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.store import Store
@@ -58,39 +60,54 @@ def prune(session: SessionState) -> None:
             _say_once(session, f"nothing was pruned: {sentence(error)}")
 
 
-def make_room(session: SessionState) -> int:
-    """A write found the disk full: 1 when something could be freed."""
+def make_room(session: SessionState, again: bool) -> int:
+    """A write found the disk full: 1 when something could be freed. again: so it did when it was made once more."""
     with session.area.session_lock():
-        return int(has_made_room(session))
+        return int(has_made_room(session, again))
 
 
-def has_made_room(session: SessionState) -> bool:
-    """Prune as far as the disk needs it: never below --keep-last, else the oldest first, the newest never."""
+def has_made_room(session: SessionState, aloud: bool = True) -> bool:
+    """Prune as far as the disk needs it: never below --keep-last, else the oldest first, the newest never. aloud: it is
+    said when there is nothing to prune."""
     assert session.area.holds_session
     found = rules(session.area)
     if not found:
         return False
-    session.area.give_room()
-    try:
-        return _has_freed(session, found)
-    finally:
-        lib.mm_room(session.area.pointer, 0)           # the end of the run needs what was given to the prune
+    session.store.refresh()
+    if len(_own(session)) > 1:
+        with _room_given(session.area):
+            try:
+                if _has_freed(session, found):
+                    return True
+            except (MetamoriError, OSError):
+                return False               # not even room to say what goes: what the disk said stands
+    if aloud:
+        others = _and_others([index for index in session.store.indexes if index < session.area.head.first_index])
+        _say_once(session, f"the disk is full; the store holds only what this run's newest checkpoint needs{others}")
+    return False
+
+
+@contextmanager
+def _room_given(area: Area) -> Iterator[None]:
+    """The prune has what is held for the end of the run. Others that write would take that, or hold it anew: they wait,
+    but where one is stopped in a call."""
+    with ExitStack() as waits:
+        with suppress(NotAtRest):
+            waits.enter_context(area.frozen())
+        area.give_room()
+        try:
+            yield
+        finally:
+            lib.mm_room(area.pointer, 0)
 
 
 def _has_freed(session: SessionState, found: Rules) -> bool:
-    session.store.refresh()
     while len(own := _own(session)) > 1:
-        count = max(found.keep_last, len(own) - 1 if found.max_bytes else 1)
-        try:
-            done = _prune(session, Rules(keep_last=count))
-        except (MetamoriError, OSError):
-            return False                   # not even room to say what goes: what the disk said stands
+        done = _prune(session, Rules(keep_last=max(found.keep_last, len(own) - 1 if found.max_bytes else 1)))
         if done.before > done.after:
             return True
         if not done.dropped:
             break
-    others = _and_others([index for index in session.store.indexes if index < session.area.head.first_index])
-    _say_once(session, f"the disk is full; the store holds only what this run's newest checkpoint needs{others}")
     return False
 
 

@@ -68,7 +68,7 @@ def _answer(what: int, argument: int, data: int, path: str) -> int:
         rollback.go_on(_session(path))
         return 0
     if what == lib.MM_CALL_PRUNE:
-        return _aloud(path, auto_prune.make_room)
+        return _aloud(path, lambda session: auto_prune.make_room(session, bool(argument)))
     if what == lib.MM_CALL_FILES_BACK:
         resumed_job.files_back(_session(path), argument)
         return 0

@@ -47,7 +47,6 @@ extern uint32_t mm_streams_lock;       /* held while a FIT's stream is looked at
 extern uint32_t mm_noted_lock;
 extern __thread uint32_t mm_fork_numbers __attribute__((tls_model("initial-exec")));   /* mm_numbers will be, by a fork */
 extern void (*mm_on_tracked)(int fd);    /* a descriptor of a tracked file has appeared: wrap_async_io.c, once there is a ring */
-extern int (*mm_make_room)(void);        /* a write found the disk full: 1 when a prune has freed some (runtime.c) */
 void mm_begin(void);
 int mm_begin_late(void);
 void mm_in_child(void);

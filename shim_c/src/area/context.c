@@ -24,7 +24,6 @@ void mm_last_out(void) { mm_life.last_out(); }
 void mm_run_over(void) { mm_life.over(); }
 
 void (*mm_on_tracked)(int fd);
-int (*mm_make_room)(void);
 
 LARGE struct mm_descriptor mm_fds[MM_FDS];     /* the first of the large tables (process/vfork.c) */
 int mm_top_fd = -1;

@@ -211,6 +211,7 @@ static inline __attribute__((always_inline)) long tracked_write(int fd, const st
     if (LIKELY(!pif_of(fd)) || !writable(fd))
         return NOT_HERE;
     long r;
+    int asked = 0;
     uint64_t mask;
     pthread_testcancel();
     do {
@@ -230,7 +231,7 @@ static inline __attribute__((always_inline)) long tracked_write(int fd, const st
         }
         r = result(r);
         leave();
-    } while (UNLIKELY(r < 0) && mm_made_room());
+    } while (UNLIKELY(r < 0) && mm_made_room(&asked));
     return r;
 }
 
@@ -266,7 +267,7 @@ static inline long fresh_write(const struct mm_fd_view seen, long number, int fd
         r = result(sys(number, fd, buffer, count, at));
     }
     leave();
-    return UNLIKELY(fresh && r < 0) && mm_made_room() ? NOT_HERE : r;
+    return UNLIKELY(fresh && r < 0) && (errno == ENOSPC || errno == EDQUOT) ? NOT_HERE : r;   /* a prune may make room */
 }
 
 EXPORT HOT ssize_t write(int fd, const void *buffer, size_t count)

@@ -130,11 +130,8 @@ HOT long mm_plain_write(const struct mm_fd_view *seen, int fd, const void *from,
             f->position += r;
     }
     release_within(p);
-    if (UNLIKELY(r < 0) && r != NOT_HERE) {
-        r = result(r);
-        mm_leave_alone();
-        return mm_make_room() ? NOT_HERE : r;
-    }
+    if (UNLIKELY(r < 0) && r != NOT_HERE)
+        r = r == -ENOSPC || r == -EDQUOT ? NOT_HERE : result(r);       /* a prune may make room */
     mm_leave_alone();
     return r;
 }

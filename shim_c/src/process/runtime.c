@@ -231,14 +231,20 @@ int mm_runtime_call(int what, long argument, void *data)
     return r;
 }
 
-/* After a call that failed: was the disk full, and has a prune freed some of it?  errno stays. */
-int mm_made_room(void)
+/* After a call that failed: is it to be made again, since the disk was full and a prune may have freed some of it?  errno stays.
+ * Once more too where there was nothing to prune: somebody else's prune may have come first, since the call failed.
+ * *asked: that was so; 0 at first. */
+int mm_made_room(int *asked)
 {
-    int saved = errno, r = 0;
-    if ((saved == ENOSPC || saved == EDQUOT) && (mm_area->head->max_bytes || mm_area->head->keep_last))
-        r = mm_runtime_call(MM_CALL_PRUNE, 0, NULL);
+    int saved = errno, again = 0;
+    if ((saved == ENOSPC || saved == EDQUOT) && (mm_area->head->max_bytes || mm_area->head->keep_last)) {
+        MM_STOP("room.wanted");
+        int freed = mm_runtime_call(MM_CALL_PRUNE, *asked, NULL) > 0;
+        again = freed || !*asked;
+        *asked = !freed;
+    }
     errno = saved;
-    return r > 0;
+    return again;
 }
 
 void mm_runtime_after_fork(void)

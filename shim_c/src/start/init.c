@@ -182,7 +182,6 @@ static void begin(void)
     if (early)
         environ = first_environment();
     mm_ready = 1;
-    mm_make_room = mm_made_room;
     mm_resolve();
     mm_old_libc();
     if (getauxval(AT_SECURE)) {            /* rights that whoever chose the environment does not have */
