@@ -78,3 +78,17 @@ def test_what_is_given_to_a_prune_nobody_takes(small: Lab, monkeypatch: pytest.M
         runtime.area.close()
     assert session.ask("await 0") == str(PIECE)
     finish(small, session, filler)
+
+
+def test_a_checkpoint_on_a_full_disk_makes_the_one_before_prunable(small: Lab) -> None:
+    """Of one checkpoint nothing can be pruned, and there was no room for the next: no write found any more, either."""
+    (small.work / "f").write_bytes(bytes(8 * MB))
+    session = small.start("--isolate", "--max-bytes", "1G")
+    session.must(["thread 0", "open f rw"])
+    for index in range(1, 3):
+        session.must(f"pwrite 3 4096 {at * 8192} {index}" for at in range(700))
+        filler = fill(small.folder)
+        assert small.checkpoint() == index
+        assert [entry["index"] for entry in small.log()["checkpoints"]] == [0, index]
+        filler.unlink()
+    finish(small, session, fill(small.folder, 8 * MB))

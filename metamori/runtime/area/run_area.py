@@ -442,9 +442,9 @@ class Area:
         self.head.virtual_count += 1
         pif.flags &= ~lib.MM_VIRTUAL
 
-    def give_room(self, *, redirected: bool = True, checkpoint: bool = True) -> None:
-        """What is held for the end of the run is needed now, but for redirected blocks and a checkpoint."""
-        lib.mm_room_give(self._area, redirected, checkpoint)
+    def give_room(self, *, redirected: bool = True, checkpoint: bool = True, least: bool = False) -> None:
+        """What is held for the end of the run is needed now, but for redirected blocks, and a checkpoint or a small one."""
+        lib.mm_room_give(self._area, redirected, checkpoint, least)
 
     def forget_pif(self, slot: int) -> None:
         lib.mm_pif_forget(self._area, slot)

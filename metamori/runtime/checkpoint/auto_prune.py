@@ -66,7 +66,7 @@ def make_room(session: SessionState, again: bool) -> int:
         return int(has_made_room(session, again))
 
 
-def has_made_room(session: SessionState, aloud: bool = True) -> bool:
+def has_made_room(session: SessionState, aloud: bool = False) -> bool:
     """Prune as far as the disk needs it: never below --keep-last, else the oldest first, the newest never. aloud: it is
     said when there is nothing to prune."""
     assert session.area.holds_session
@@ -75,7 +75,7 @@ def has_made_room(session: SessionState, aloud: bool = True) -> bool:
         return False
     session.store.refresh()
     if len(_own(session)) > 1:
-        with _room_given(session.area):
+        with room_given(session.area):
             try:
                 if _has_freed(session, found):
                     return True
@@ -87,14 +87,20 @@ def has_made_room(session: SessionState, aloud: bool = True) -> bool:
     return False
 
 
+def next_makes_room(session: SessionState) -> bool:
+    """Nothing can be pruned: whether something could once there is another checkpoint."""
+    found = rules(session.area)
+    return bool(found) and len(_own(session)) >= max(found.keep_last, 1)
+
+
 @contextmanager
-def _room_given(area: Area) -> Iterator[None]:
-    """The prune has what is held for the end of the run. Others that write would take that, or hold it anew: they wait,
-    but where one is stopped in a call."""
+def room_given(area: Area, *, least: bool = False) -> Iterator[None]:
+    """A prune, or a checkpoint, has what is held for that of the run's end. Others that write would take it, or hold it
+    anew: they wait, but where one is stopped in a call. least: all but what a small checkpoint needs."""
     with ExitStack() as waits:
         with suppress(NotAtRest):
             waits.enter_context(area.frozen())
-        area.give_room()
+        area.give_room(checkpoint=not least, least=least)
         try:
             yield
         finally:

@@ -109,8 +109,16 @@ class Session(SessionState):
             try:
                 return self._take(message, reason, with_memory)
             except OSError as error:
-                if self.has_lost_since(before) or error.errno not in NO_ROOM or not auto_prune.has_made_room(self):
+                if self.has_lost_since(before) or error.errno not in NO_ROOM:
                     raise
+                if not auto_prune.has_made_room(self):
+                    if not auto_prune.next_makes_room(self):
+                        raise
+                    break
+        with auto_prune.room_given(self.area, least=True):
+            index = self._take(message, reason, with_memory)
+            auto_prune.has_made_room(self)
+        return index
 
     def _take(self, message: str, reason: str, with_memory: bool = False) -> int:
         self.store.refresh(alone=self._records == self.area.head.records)

@@ -486,7 +486,7 @@ void mm_drop_if_done(struct mm_area *area, uint32_t slot);
 void mm_pif_identify(struct mm_area *area, uint32_t slot, uint64_t dev, uint64_t ino, uint64_t btime_ns);
 void mm_pif_forget(struct mm_area *area, uint32_t slot);
 int mm_room(struct mm_area *area, uint64_t more);
-void mm_room_give(struct mm_area *area, int redirected, int checkpoint);
+void mm_room_give(struct mm_area *area, int redirected, int checkpoint, int least);
 int mm_sound(struct mm_area *area, char *why, long room);
 int mm_rules_have(const struct mm_rule *rules, const char *path);
 int mm_in_scope(struct mm_area *area, const char *path);

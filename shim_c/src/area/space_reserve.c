@@ -136,11 +136,11 @@ void mm_room_set_back(struct mm_area *a, struct mm_process *p, uint32_t blocks, 
     mm_unlock(&h->lock);
 }
 
-/* Room that is needed now: all but what is held for redirected blocks, and for a checkpoint. */
-void mm_room_give(struct mm_area *a, int redirected, int checkpoint)
+/* Room that is needed now: all but what is held for redirected blocks, for a checkpoint, and for one of little. */
+void mm_room_give(struct mm_area *a, int redirected, int checkpoint, int least)
 {
     struct mm_header *h = a->head;
-    uint64_t keep = (redirected ? h->owed : 0) + (checkpoint ? for_checkpoint(h) : 0);
+    uint64_t keep = (redirected ? h->owed : 0) + (checkpoint ? for_checkpoint(h) : 0) + (least ? LEAST : 0);
     mm_lock(&h->lock, MM_LOCK_AREA);
     shrink(a, keep);
     mm_unlock(&h->lock);
