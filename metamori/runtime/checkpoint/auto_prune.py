@@ -1,4 +1,4 @@
-"""A live run prunes its own checkpoints: after each of them, and when a write finds the disk full.
+"""A live run prunes its own checkpoints: after each of them, and when a call finds the disk full.
 Those that were there when it began, and 0, are nobody's but the user's: `metamori prune` (docs/adr/0031).
 
 What it needs beside the indexes: its parent, the buffer from its last checkpoint on, pre-images of the journal
@@ -61,7 +61,7 @@ def prune(session: SessionState) -> None:
 
 
 def make_room(session: SessionState, again: bool) -> int:
-    """A write found the disk full: 1 when something could be freed. again: so it did when it was made once more."""
+    """A call found the disk full: 1 when something could be freed. again: so it did when it was made once more."""
     with session.area.session_lock():
         return int(has_made_room(session, again))
 

@@ -209,14 +209,14 @@ static inline __attribute__((always_inline)) int open_once(int dir, const char *
 
 static int open_any(int dir, const char *path, int flags, mode_t mode, const struct open_how *how)
 {
-    int saved = errno, fd;
+    int saved = errno, fd, asked = 0;
     long found = UNLIKELY(mm_memory_head) && mm_have_come_back() && !how ? mm_in_proc(path, flags, NULL) : MM_NOT_IN_PROC;
     if (UNLIKELY(found != MM_NOT_IN_PROC))
         return (int)result(found);
     do {
         errno = saved;
         fd = open_once(dir, path, flags, mode, how);
-    } while (UNLIKELY(fd < 0) && errno == OPEN_AGAIN);
+    } while (UNLIKELY(fd < 0) && (errno == OPEN_AGAIN || mm_made_room_at(dir, path, &asked)));
     return fd;
 }
 

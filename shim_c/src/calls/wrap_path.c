@@ -14,7 +14,7 @@ static int is_link(int dir, const char *path)
     return following() && sys(SYS_newfstatat, dir, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
 }
 
-static int remove_name(int dir, const char *path, int flags)
+static int remove_once(int dir, const char *path, int flags)
 {
     SCRATCH(name);
     struct way way = { 0 };
@@ -66,6 +66,7 @@ static int remove_name(int dir, const char *path, int flags)
     return r;
 }
 
+static int remove_name(int dir, const char *path, int flags) { return MM_WITH_ROOM(dir, path, remove_once(dir, path, flags)); }
 EXPORT int unlinkat(int dir, const char *path, int flags) { return remove_name(dir, path, flags); }
 EXPORT int unlink(const char *path) { return remove_name(AT_FDCWD, path, 0); }
 EXPORT int rmdir(const char *path) { return remove_name(AT_FDCWD, path, AT_REMOVEDIR); }
@@ -202,7 +203,7 @@ static long too_far(int from_dir, const char *from)
     return r < 0 ? r : -EXDEV;
 }
 
-static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
+static int move_once(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
     SCRATCH(old);
     SCRATCH(new);
@@ -259,6 +260,10 @@ static int move(int from_dir, const char *from, int to_dir, const char *to, unsi
     return r;
 }
 
+static int move(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
+{
+    return MM_WITH_ROOM(to_dir, to, move_once(from_dir, from, to_dir, to, flags));
+}
 EXPORT int rename(const char *from, const char *to) { return move(AT_FDCWD, from, AT_FDCWD, to, 0); }
 EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
 {
@@ -353,7 +358,7 @@ static long unreached(int dir, const char *path, int flags, long error)
     return r < 0 ? r : error;
 }
 
-EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
+static int link_once(int from_dir, const char *from, int to_dir, const char *to, int flags)
 {
     SCRATCH(name);
     struct way way = { 0 };
@@ -410,10 +415,14 @@ EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, in
     errno = saved;
     return r;
 }
+EXPORT int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
+{
+    return MM_WITH_ROOM(to_dir, to, link_once(from_dir, from, to_dir, to, flags));
+}
 EXPORT int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
 
 /* Who looked a path up when a folder was there is not to go on by the link. */
-EXPORT int symlinkat(const char *target, int dir, const char *path)
+static int symlink_once(const char *target, int dir, const char *path)
 {
     struct noted n;
     if (LIKELY(mm_begin_noted(&n, dir, path, MM_ALL_HELD) == 0)) {
@@ -429,12 +438,13 @@ EXPORT int symlinkat(const char *target, int dir, const char *path)
     }
     return -1;
 }
+EXPORT int symlinkat(const char *target, int dir, const char *path) { return MM_WITH_ROOM(dir, path, symlink_once(target, dir, path)); }
 EXPORT int symlink(const char *target, const char *path) { return symlinkat(target, AT_FDCWD, path); }
 
 EXPORT int mkdirat(int dir, const char *path, mode_t mode)
 {
     struct noted n;
-    return mm_begin_noted(&n, dir, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(mkdirat)(dir, path, mode));
+    return MM_WITH_ROOM(dir, path, mm_begin_noted(&n, dir, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(mkdirat)(dir, path, mode)));
 }
 EXPORT int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
 
@@ -450,7 +460,8 @@ EXPORT int mknodat(int dir, const char *path, mode_t mode, dev_t device)
     struct noted n;
     if (!is_made(mode))
         return REAL(mknodat)(dir, path, mode, device);
-    return mm_begin_noted(&n, dir, path, MM_NEW_NAME) ? -1 : mm_end_noted(&n, REAL(mknodat)(dir, path, mode, device));
+    return MM_WITH_ROOM(dir, path, mm_begin_noted(&n, dir, path, MM_NEW_NAME)
+                                   ? -1 : mm_end_noted(&n, REAL(mknodat)(dir, path, mode, device)));
 }
 EXPORT int mknod(const char *path, mode_t mode, dev_t device) { return mknodat(AT_FDCWD, path, mode, device); }
 /* of programs linked before glibc 2.33 */

@@ -109,6 +109,7 @@ void mm_arrived(const char *path);
 /* note_links.c */
 struct mm_touch;
 long mm_note_as_names(const struct mm_touch *record, const char *text, uint64_t at);
+uint64_t mm_store_dev(void);
 
 /* folders.c */
 long mm_folder_moves(const char *from, const char *to);

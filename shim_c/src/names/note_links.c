@@ -34,7 +34,7 @@ static long note_part(uint64_t at, unsigned part, unsigned of, const unsigned ch
 }
 
 /* The store's filesystem, or 0.  It is asked for once: a folder stays on the filesystem that it is on. */
-static uint64_t store_dev(void)
+uint64_t mm_store_dev(void)
 {
     struct statx st;
     uint64_t dev = __atomic_load_n(&mm_area->store_dev, __ATOMIC_RELAXED);
@@ -49,7 +49,7 @@ static uint64_t store_dev(void)
 static int is_on_another(const struct mm_touch *record, const char *text)
 {
     struct statx there;
-    uint64_t store = store_dev();
+    uint64_t store = mm_store_dev();
     if (!store)
         return 0;
     uint64_t dev = record->dev;
