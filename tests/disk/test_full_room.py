@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from disks import MB, fill
 from lab import Lab, Session
+from stops import Stops
+
+from metamori.runtime.area.run_area import Area
 
 
 @pytest.mark.parametrize(
@@ -166,3 +169,24 @@ def test_a_range_is_taken_out_or_put_in_or_nothing_is(small: Lab, tmp_path: Path
     filler.unlink()
     assert session.end() == 0, session.stderr()
     small.verb("verify")
+
+
+def test_two_that_look_for_room_at_once_do_not_find_the_same(small: Lab, tmp_path: Path) -> None:
+    """Each found what was held to be enough for its own blocks, before the other's counted."""
+    stops = Stops(tmp_path / "stops")
+    small.env |= stops.env
+    for name in "fg":
+        (small.work / name).write_bytes(bytes(4 * MB))
+    session = small.start("--isolate")
+    session.must(["thread 0", "open f rw", "open g rw"])
+    stops.arm("data.copied_up")
+    session.ask(f"begin 0 pwrite 3 {MB} 0 1")
+    stops.wait("data.copied_up")
+    session.must([f"pwrite 4 {MB} 0 2"])
+    area = Area(str(small.store))
+    assert area.head.room >= area.head.owed >= 2 * MB // 4096
+    stops.go("data.copied_up")
+    assert not session.ask("await 0").startswith("-1")
+    assert area.head.room >= area.head.owed == 2 * MB // 4096
+    area.close()
+    assert session.end() == 0, session.stderr()

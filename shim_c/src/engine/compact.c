@@ -50,12 +50,11 @@ static uint64_t scattered(struct mm_pif *p, size_t count, uint64_t at)
 long mm_write_together(uint32_t slot, struct mm_pif *p, const char *from, size_t count, uint64_t at)
 {
     uint64_t blocks = scattered(p, count, at);
-    if (!blocks || mm_room(mm_area, blocks) < 0)
+    if (!blocks || mm_room_set_aside(mm_area, mm_self, (uint32_t)blocks) < 0)
         return 0;
     uint64_t to = mm_take_blocks(p, blocks);
     long r = mm_buffer_write(slot, p, from, blocks * MM_BLOCK, to * MM_BLOCK, MM_WRITTEN_NEW) / MM_BLOCK;
-    if (r <= 0)
-        return 0;
-    int e = mm_table_set(mm_area, p, at / MM_BLOCK, to, r);
-    return e ? e : r * MM_BLOCK;
+    int e = r > 0 ? mm_table_set(mm_area, p, at / MM_BLOCK, to, r) : 0;
+    mm_room_set_back(mm_area, mm_self, (uint32_t)blocks, 0);
+    return r <= 0 ? 0 : e ? e : r * MM_BLOCK;
 }

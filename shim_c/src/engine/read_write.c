@@ -236,24 +236,11 @@ static long write_own(uint32_t slot, struct mm_pif *p, const char *from, size_t 
     return mm_buffer_write(slot, p, from, run < count ? run : count, entry * MM_BLOCK + inside, MM_WRITTEN_OVER);
 }
 
-/* Blocks that an index needs (or that must not go in place): to new buffer blocks. */
-static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at,
-                       uint64_t size)
+/* So many blocks, with the bytes of this write in them, to new buffer blocks. */
+static long write_to_new(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, uint64_t size,
+                         uint64_t blocks)
 {
-    uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, blocks = 1;
-    uint64_t wanted = (inside + count + MM_BLOCK - 1) / MM_BLOCK;
-    MM_ALWAYS(!(p->flags & MM_HOME));  /* invariant 7 */
-    for (; blocks < wanted && blocks < MM_RUN_MAX; blocks++) {
-        uint64_t entry = mm_table_get(mm_area, p, block + blocks);
-        if (entry ? mm_own(entry) : (block + blocks) * MM_BLOCK >= p->fresh_from)
-            break;
-    }
-    if (count > blocks * MM_BLOCK - inside)
-        count = blocks * MM_BLOCK - inside;
-    int full = mm_room(mm_area, blocks);
-    if (UNLIKELY(full))
-        return full;
-    uint64_t to = mm_take_blocks(p, blocks), last = blocks - 1;
+    uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, to = mm_take_blocks(p, blocks), last = blocks - 1;
     int tail = (inside + count) % MM_BLOCK && at + count < size;
     int home = fd;
     if (inside || tail) {
@@ -286,6 +273,29 @@ static long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from
     }
     int e = mm_table_set(mm_area, p, block, to, blocks);
     return e ? e : r;
+}
+
+/* Blocks that an index needs (or that must not go in place). */
+static __attribute__((noinline)) long write_away(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count,
+                                                 uint64_t at, uint64_t size)
+{
+    uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK, blocks = 1;
+    uint64_t wanted = (inside + count + MM_BLOCK - 1) / MM_BLOCK;
+    MM_ALWAYS(!(p->flags & MM_HOME));  /* invariant 7 */
+    for (; blocks < wanted && blocks < MM_RUN_MAX; blocks++) {
+        uint64_t entry = mm_table_get(mm_area, p, block + blocks);
+        if (entry ? mm_own(entry) : (block + blocks) * MM_BLOCK >= p->fresh_from)
+            break;
+    }
+    if (count > blocks * MM_BLOCK - inside)
+        count = blocks * MM_BLOCK - inside;
+    /* until the table has them: of two that only look both would find the same room */
+    int full = mm_room_set_aside(mm_area, mm_self, (uint32_t)blocks);
+    if (UNLIKELY(full))
+        return full;
+    long r = write_to_new(slot, p, fd, from, count, at, size, blocks);
+    mm_room_set_back(mm_area, mm_self, (uint32_t)blocks, 0);
+    return r;
 }
 
 /* The disk may look as if it had room: its user has to know what that is held for.  A run that may prune does that. */
