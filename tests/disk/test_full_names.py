@@ -49,10 +49,12 @@ def test_another_full_disk_costs_no_checkpoint(small: Lab, tmp_path: Path) -> No
     (tmp_path / "other").mkdir()
     with mounted(tmp_path / "other", "ext4", 4, make=("-N", "16")) as other:
         session = with_checkpoints(small, "--max-bytes", "1G", "--track", other, "--track", small.work)
+        session.must([f"open {other}/file rw,creat"])
         with suppress(OSError):
             for number in range(99):
                 (other / str(number)).mkdir()
         for line in ("mkdir {}/c", "creat {}/c", "symlink f0 {}/c"):
             assert session.ask(line.format(other)) == "-1 ENOSPC"
+        assert [session.ask(f"write 4 {MB} 1") for _ in range(6)][-1] == "-1 ENOSPC"
         assert len(small.log()["checkpoints"]) == 5
         assert session.end() == 0 and session.stderr() == ""

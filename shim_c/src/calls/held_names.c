@@ -186,5 +186,5 @@ int mm_made_room_at(int dir, const char *path, int *asked)
     }
     leave();
     errno = saved;
-    return ours && mm_made_room(asked);
+    return ours && mm_made_room(-1, asked);
 }

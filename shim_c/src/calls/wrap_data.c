@@ -231,7 +231,7 @@ static inline __attribute__((always_inline)) long tracked_write(int fd, const st
         }
         r = result(r);
         leave();
-    } while (UNLIKELY(r < 0) && mm_made_room(&asked));
+    } while (UNLIKELY(r < 0) && mm_made_room(fd, &asked));
     return r;
 }
 

@@ -90,7 +90,7 @@ void mm_unseen(void);
 /* runtime.c */
 int mm_runtime_call(int what, long argument, void *data);
 int mm_controller_call(int what, long argument, const char *message);
-int mm_made_room(int *asked);
+int mm_made_room(int fd, int *asked);
 void mm_runtime_after_fork(void);
 int mm_runtime_hold(void);
 void mm_runtime_let_go(int held);

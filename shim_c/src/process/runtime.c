@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/vfs.h>
 #include <ucontext.h>
 
 static uint32_t lock, posted, answered;
@@ -231,13 +232,22 @@ int mm_runtime_call(int what, long argument, void *data)
     return r;
 }
 
-/* After a call that failed: is it to be made again, since the disk was full and a prune may have freed some of it?  errno stays.
- * Once more too where there was nothing to prune: somebody else's prune may have come first, since the call failed.
+/* Is the file on another disk than the store, which has no room itself?  Checkpoints that go would make none there. */
+static int is_full_elsewhere(int fd)
+{
+    struct stat st;
+    struct statfs disk;
+    return fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && st.st_dev != mm_store_dev() && sys(SYS_fstatfs, fd, &disk) == 0
+        && (uint64_t)disk.f_bavail * (uint64_t)disk.f_bsize < 1 << 20;     /* ext4 refuses when some is left */
+}
+
+/* After a call that failed, on the file fd, or on none: is it to be made again, since the disk was full and a prune may have freed
+ * some of it?  errno stays.  Once more too where there was nothing to prune: somebody else's prune may have come first, since the call failed.
  * *asked: that was so; 0 at first. */
-int mm_made_room(int *asked)
+int mm_made_room(int fd, int *asked)
 {
     int saved = errno, again = 0;
-    if ((saved == ENOSPC || saved == EDQUOT) && (mm_area->head->max_bytes || mm_area->head->keep_last)) {
+    if ((saved == ENOSPC || saved == EDQUOT) && (mm_area->head->max_bytes || mm_area->head->keep_last) && !is_full_elsewhere(fd)) {
         MM_STOP("room.wanted");
         int freed = mm_runtime_call(MM_CALL_PRUNE, *asked, NULL) > 0;
         again = freed || !*asked;
