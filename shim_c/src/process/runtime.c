@@ -242,7 +242,7 @@ static int is_full_elsewhere(int fd)
 }
 
 /* After a call that failed, on the file fd, or on none: is it to be made again, since the disk was full and a prune may have freed
- * some of it?  errno stays.  Once more too where there was nothing to prune: somebody else's prune may have come first, since the call failed.
+ * some of it?  errno stays.  Once more too where there was nothing to prune: somebody else's prune may have come between.
  * *asked: that was so; 0 at first. */
 int mm_made_room(int fd, int *asked)
 {
