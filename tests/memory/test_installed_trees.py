@@ -60,7 +60,7 @@ print(os.waitpid(child, 0)[1])
 """
 NGINX = """
 cat > nginx.conf <<END
-user $(id -un); daemon off; master_process off; pid $PWD/nginx.pid; error_log $PWD/errors;
+user $(id -un); daemon off; worker_processes 2; pid $PWD/nginx.pid; error_log $PWD/errors;
 events { worker_connections 64; }
 http { access_log off; client_body_temp_path $PWD/b; proxy_temp_path $PWD/p; fastcgi_temp_path $PWD/f;
   uwsgi_temp_path $PWD/u; scgi_temp_path $PWD/s; server { listen 127.0.0.1:$1; root $PWD/pages; } }
@@ -144,7 +144,7 @@ def test_workers(tmp_path: Path, what: str) -> None:
 
 @pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
 def test_a_web_server_and_its_clients(tmp_path: Path) -> None:
-    """One process: a master has signals sent for its workers' sockets (O_ASYNC), which is refused."""
+    """A master and two workers: it has signals sent for what they say to it (O_ASYNC)."""
     comes_back(Printing(tmp_path, ["/bin/bash", "-c", NGINX, "bash", str(20000 + os.getpid() % 10000)]), "300ms")
 
 

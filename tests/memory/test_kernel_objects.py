@@ -212,6 +212,20 @@ def test_timers_that_start_threads_are_killed(tmp_path: Path) -> None:
     comes_back(Memory(tmp_path, [built(tmp_path, "starts.c"), "120"]), "100ms")
 
 
+@pytest.mark.slow
+def test_descriptors_that_signal(tmp_path: Path) -> None:
+    """A process, a thread, a group, a child, by the numbers that the program knows; signals that wait say of which."""
+    comes_back(Memory(tmp_path, [built(tmp_path, "signals.c")]), "150ms")
+
+
+@pytest.mark.slow
+def test_a_signal_says_of_which_whoever_makes_the_image(tmp_path: Path) -> None:
+    """Also where the first thread is busy, and another one took it from the queue and sent it again."""
+    case = Memory(tmp_path, [built(tmp_path, "signals.c"), "2", "disturbed"])
+    assert case.start("--every", "60ms").wait(PATIENCE) == 0, (case.errors(), (tmp_path / "out").read_bytes())
+    assert len(case.images()) > 5, case.errors()
+
+
 def waits_for(pid: int, word: int) -> bool:
     """In a page, by a futex."""
     with suppress(OSError):

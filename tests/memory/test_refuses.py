@@ -36,6 +36,8 @@ FILTER = ("import ctypes, os, struct, sys; rules = b''.join(struct.pack('HBBI', 
           "assert not prctl(22, 2, struct.pack('HxxxxxxQ', len(rules) // 8, ctypes.addressof(kept)))")
 FETCHES_NOTHING = ("((32, 0, 0, 0), (21, 0, 3, 28), (32, 0, 0, 32), (21, 0, 1, 22), (6, 0, 0, 0x50001),"
                    "(6, 0, 0, 0x7FFF0000))")
+SIGNALS = ("import fcntl, os, sys; r, w = os.pipe(); os.dup2(r, 9); fcntl.fcntl(9, fcntl.F_SETFL, os.O_ASYNC);"
+           "os.execvp(sys.argv[1], sys.argv[1:])")
 # a thread that waits (pause) for ever, with the stack of which the code is the first word
 THREAD_APART = ("import ctypes, mmap, time; libc = ctypes.CDLL(None); room = mmap.mmap(-1, 1 << 20, prot=7);"
                 "start = ctypes.addressof(ctypes.c_char.from_buffer(room)); code = ctypes.c_void_p(start);"
@@ -177,8 +179,14 @@ CASES = {
                                                      "a thread has a working folder of its own (unshare)"),
     "the same by number": (THREAD_APART.format("libc.syscall(56, 0x50900, stack, None, None, None)"), "",
                            "a thread has a working folder of its own (unshare)"),
-    "a descriptor that signals": ("import fcntl; r, w = os.pipe(); fcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC)", "",
-                                  " signals when it can be used (O_ASYNC), which cannot come back with the program"),
+    "a descriptor that signals somebody else": (
+        "import fcntl; r, w = os.pipe(); fcntl.fcntl(r, fcntl.F_SETOWN, os.getppid())", "",
+        "it has a descriptor that signals a process which is not of the run (F_SETOWN)"),
+    "many descriptors that signal": (
+        "import fcntl; n = [fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, os.getpid()) for _ in range(257)]", "",
+        "it has more than 256 descriptors that signal"),
+    "a descriptor that signals as it was given": (
+        "", "", " signals when it can be used (O_ASYNC), which cannot come back with the program"),
     "a lease": ("import fcntl; f = open('leased', 'w'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)", "",
                 "leased, has a lease, which cannot come back with the program"),
     "shared memory of which little is used": (
@@ -239,6 +247,8 @@ def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: s
     if what == "a filter that keeps pages from being fetched":
         filters = FILTER.format(rules=FETCHES_NOTHING) + ";os.execvp(sys.argv[1], sys.argv[1:])"
         own = ["/usr/bin/python3", "-c", filters]
+    if what == "a descriptor that signals as it was given":
+        own = ["/usr/bin/python3", "-c", SIGNALS]
     if what in ("fewer capabilities", "a child of another group") and os.geteuid():
         pytest.skip("only root can")
     if what in ("another root folder", "users of its own", "mounts of its own", "a network of its own",

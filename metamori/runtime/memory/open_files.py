@@ -140,11 +140,13 @@ def _identity(fd: int) -> tuple[int, int]:
 
 class Run:
     """What all processes have open. outside: what becomes of what leads out (refuse, close or stdio); known: a
-    process's number as the run knows it; members: processes of the run, ended ones too; area: its folder."""
+    process's number as the run knows it; members: processes of the run, ended ones too; area: its folder; signals:
+    somebody asked that a descriptor signal."""
 
     def __init__(self, processes: int, outside: str = "refuse", known: Callable[[int], int] = int, area: str = "",
-                 ) -> None:
+                 signals: bool = False) -> None:
         self.watched = os.path.join(area, "inotify")
+        self.signals = signals
         self.processes, self.outside, self.known = processes, outside, known
         self.members: Collection[int] = ()
         self.sockets: dict[int, Open] = {}     # by inode
@@ -238,7 +240,7 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
     by_fit: dict[int, int] = {}
     for this in opens:
         require_of_no_process(this)
-        require_silent(this)
+        require_silent(this, run)
         known = followed.get(this.fd)
         # a removed folder's name is of no use
         removed = known and stat.S_ISDIR(this.st.st_mode) and this.path.endswith(b" (deleted)")
@@ -264,9 +266,10 @@ def require_of_no_process(this: Open) -> None:
         raise NotBegun(f"descriptor {this.fd} is '{name}', of a process, which cannot come back with the program")
 
 
-def require_silent(this: Open) -> None:
-    """Refused: signals come of it, of which nobody says to whom."""
-    if this.flags & os.O_ASYNC or b" LEASE " in this.info:
+def require_silent(this: Open, run: Run) -> None:
+    """Refused: signals come of it which do not come back; else the preload library sees to them (owners.c)."""
+    unknown = this.flags & os.O_ASYNC and (this.is_sent or not run.signals)
+    if unknown or b" LEASE " in this.info:
         what = "has a lease" if b" LEASE " in this.info else "signals when it can be used (O_ASYNC)"
         name = this.path.decode(errors="replace")
         raise Refused(f"descriptor {this.fd}, {name}, {what}, which cannot come back with the program")

@@ -81,6 +81,7 @@ def entries(run: Run) -> Iterator[DescriptorEntry]:
     for this in run.on_the_way:
         try:
             open_files.require_of_no_process(this)
+            open_files.require_silent(this, run)
             entry = open_files.entry_of(this, run)
         except Refused as error:
             raise type(error)(str(error).replace(f"descriptor {this.fd}", this.called, 1)) from None

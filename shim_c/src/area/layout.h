@@ -158,7 +158,7 @@ struct mm_tree {
     uint32_t back;             /* futex: how many are back */
     uint32_t lost;             /* futex; one of them cannot come back: none does */
     uint32_t watching, opened, ready, translates;  /* watches files; futexes: so many are as far; nobody asks for the old numbers */
-    uint32_t watches_kept;     /* counts what was taken out of <store>/run/inotify */
+    uint32_t watches_kept, signals;    /* counts what was taken out of <store>/run/inotify; somebody asked that a descriptor signal */
     uint32_t term;             /* MM_TERM_WAITS: a SIGTERM of the first process waits for its checkpoint */
     uint64_t claimed[MM_CLAIMS];   /* hashes of shared memory that some process's image has: one is enough */
     char images[4096];         /* path of an image up to the process's number, */
@@ -180,7 +180,7 @@ struct mm_request {
     uint32_t pid, pad_;
     char message[MM_MESSAGE];
 };
-#define MM_AREA_VERSION 18
+#define MM_AREA_VERSION 19
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
     uint16_t kind, folder, pattern;        /* kind; lengths */

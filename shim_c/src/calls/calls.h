@@ -30,6 +30,8 @@ int mm_open_resolved(int dir, const char *path, const struct open_how *how, size
 /* wrap_pid.c */
 #define MM_PROC_NAME 256
 #define MM_NOT_IN_PROC 1000000000l
+int mm_control(int fd, int command, void *argument);           /* fcntl, ioctl: with the numbers that the program knows */
+int mm_control_device(int fd, unsigned long request, void *argument);
 long mm_in_proc(const char *name, int flags, struct stat *st);
 const struct sigevent *mm_event_in(const struct sigevent *event, struct sigevent *real);   /* a thread's number in it, as the kernel knows it */
 const char *mm_to_proc(const char *path, char *room);

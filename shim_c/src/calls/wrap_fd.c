@@ -464,7 +464,7 @@ EXPORT int fcntl(int fd, int command, ...)
         return (int)result(mm_set_flags(fd, (int)(long)argument));
     if (UNLIKELY(command == F_NOTIFY) && active())
         mm_inodes_watched(fd, "", AT_EMPTY_PATH);
-    int r = mm_is_ours(fd) ? fail(-EBADF) : REAL(fcntl)(fd, command, argument);
+    int r = mm_is_ours(fd) ? fail(-EBADF) : mm_control(fd, command, argument);
     if (UNLIKELY(command == F_SETLEASE) && r < 0 && errno == EAGAIN && (slot = pif_of(fd))) {
         mm_hold_calls();               /* the kernel counts our own descriptor of the file among those who have it open */
         mm_give_up_reader(slot);

@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -318,6 +319,65 @@ EXPORT int setpgid(pid_t pid, pid_t group)
 
 EXPORT pid_t tcgetpgrp(int fd) { return MM_NUMBERS(pid_t, mm_number_out(REAL(tcgetpgrp)(fd))); }
 EXPORT int tcsetpgrp(int fd, pid_t group) { return MM_NUMBERS(int, REAL(tcsetpgrp)(fd, real_number(group))); }
+
+/* -- whom a descriptor signals ----------------------------------------------------------------------------------------- */
+
+/* Negative: of a group. */
+static pid_t owner_out(int type, pid_t real)
+{
+    for (uint32_t i = 0; type == F_OWNER_TID && renamed_here() && i < ENGINE->renamed_count; i++)
+        if (ENGINE->renamed[i].real == (uint32_t)real)
+            return (pid_t)ENGINE->renamed[i].known;
+    return real < -1 ? -mm_number_out(-real) : mm_number_out(real);
+}
+
+static int owner(int fd, int command, struct f_owner_ex *known)
+{
+    int gives = command == F_SETOWN_EX;
+    if (mm_usable(known, sizeof *known, !gives) < sizeof *known)
+        return REAL(fcntl)(fd, command, known);
+    struct f_owner_ex real = *known;
+    real.pid = real.type == F_OWNER_TID ? real_thread_number(real.pid) : real_number(real.pid);
+    int r = REAL(fcntl)(fd, command, &real);
+    if (r == 0 && !gives)
+        *known = (struct f_owner_ex){ real.type, owner_out(real.type, real.pid) };
+    return r;
+}
+
+int mm_control(int fd, int command, void *argument)
+{
+    if (UNLIKELY(mm_memory_head && (command == F_SETOWN || command == F_SETOWN_EX || command == F_SETSIG
+                                    || (command == F_SETFL && (long)argument & O_ASYNC))))
+        mm_memory_head->tree.signals = 1;
+    switch (command) {
+    case F_SETOWN: return MM_NUMBERS(int, REAL(fcntl)(fd, command, real_number((pid_t)(long)argument)));
+    case F_GETOWN: return MM_NUMBERS(int, owner_out(F_OWNER_PID, REAL(fcntl)(fd, command)));
+    case F_SETOWN_EX: case F_GETOWN_EX: return MM_NUMBERS(int, owner(fd, command, argument));
+    default: return REAL(fcntl)(fd, command, argument);
+    }
+}
+
+static int with_number(int fd, unsigned long request, pid_t *known, int gives)
+{
+    if (mm_usable(known, sizeof *known, !gives) < sizeof *known)
+        return REAL(ioctl)(fd, request, known);
+    pid_t real = real_number(*known);
+    int r = REAL(ioctl)(fd, request, &real);
+    if (r == 0 && !gives)
+        *known = owner_out(F_OWNER_PID, real);
+    return r;
+}
+
+int mm_control_device(int fd, unsigned long request, void *argument)
+{
+    if (UNLIKELY(mm_memory_head && (request == FIOASYNC || request == FIOSETOWN || request == SIOCSPGRP)))
+        mm_memory_head->tree.signals = 1;
+    switch (request) {
+    case FIOSETOWN: case SIOCSPGRP: case TIOCSPGRP: return MM_NUMBERS(int, with_number(fd, request, argument, 1));
+    case FIOGETOWN: case SIOCGPGRP: case TIOCGPGRP: case TIOCGSID: return MM_NUMBERS(int, with_number(fd, request, argument, 0));
+    default: return REAL(ioctl)(fd, request, argument);
+    }
+}
 
 /* -- children -------------------------------------------------------------------------------------------------------- */
 

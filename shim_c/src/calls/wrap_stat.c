@@ -397,7 +397,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
                && request != FIBMAP && request != FIONREAD && request != LOOP_SET_FD && request != LOOP_CHANGE_FD
                && request != LOOP_CONFIGURE && request != FS_IOC_SETFLAGS && request != FS_IOC_FSSETXATTR
                && !is_snapshot(request)) || !active())
-        return REAL(ioctl)(fd, request, argument);
+        return mm_control_device(fd, request, argument);
     enter();
     long r = 0, done = 0;
     if (request == FIONREAD && pif_of(fd) && (!is_native(mm_pif_at(mm_area, pif_of(fd))) || owned(fd)))

@@ -272,6 +272,10 @@ void mm_signal_back(const struct mm_memory_image *image, int number, uint32_t th
 void mm_timers_back(const struct mm_memory_image *image, uint32_t (*real)(uint32_t known));
 void mm_queued_back(void);
 
+/* owners.c */
+const char *mm_owners_note(void);
+void mm_owners_back(void);
+
 /* restore.c */
 void mm_come_back(struct mm_member *member);
 

@@ -127,10 +127,9 @@ static __attribute__((section("mm_program"))) struct { uint64_t count; struct qu
 static int send_again(union queued_info *info)
 {
     long r;
-    while ((r = sys(SYS_rt_sigqueueinfo, sys_getpid(), info->queued.number, info)) == -EAGAIN)
+    /* to the process: only by its own number a thread may say that the kernel, or kill, sent it */
+    while ((r = sys(SYS_rt_sigqueueinfo, sys_gettid(), info->queued.number, info)) == -EAGAIN)
         sys_pause_us(100);                 /* this user has no room for more at this moment */
-    if (r == -EPERM)                       /* this thread may not say that it was kill */
-        r = sys(SYS_kill, sys_getpid(), info->queued.number);
     return (int)r;
 }
 

@@ -386,6 +386,7 @@ static void come_back_there(void)
     seal_segments();
     uint32_t others = mm_threads_back(main);
     mm_timers_back(&e->image, mm_real_tid);
+    mm_owners_back();
     mm_await_ready();
     run_or_stop(main, others);
     if (main)

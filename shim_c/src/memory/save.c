@@ -214,6 +214,9 @@ static int gather(void)
     if (state < 0)
         return refuse_image(state == -1 ? "more queued signals wait for it than can come back"
                             : "it has more than 1024 timers, or one of another process's time", "");
+    const char *why = mm_owners_note();
+    if (why)
+        return refuse_image(why, "");
     int complete = !m->base || m->base != e->last;
     e->last = 0;                           /* until this one is known to be written, nothing counts from it */
     r = mm_changes(&e->now, complete, &image->saved, &image->existing);
