@@ -140,6 +140,8 @@ def examine(cut: Cut, area: Area, parent: State) -> None:
         new = arrived.get((touch.dev, touch.ino))
         if new == path:
             continue                       # it stands where it stood: who changed a name in it has noted that
+        if new and touch.btime_ns and cut.born_ns(new) not in (0, touch.btime_ns):
+            new = None                     # it was removed, and one made since has its number
         if new and area.head.flags & lib.MM_JOB:
             cut.moved.append((path, new, _inside(new)))
         for inner in below.all_in(path):
