@@ -443,7 +443,7 @@ class Area:
         pif.flags &= ~lib.MM_VIRTUAL
 
     def give_room(self, *, redirected: bool = True, checkpoint: bool = True, least: bool = False) -> None:
-        """What is held for the end of the run is needed now, but for redirected blocks, and a checkpoint or a small one."""
+        """What is held for the run's end is needed now, but for redirected blocks, and a checkpoint or a small one."""
         lib.mm_room_give(self._area, redirected, checkpoint, least)
 
     def forget_pif(self, slot: int) -> None:

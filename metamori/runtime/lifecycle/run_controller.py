@@ -262,9 +262,8 @@ class Live:
                 return 0
             if request.what == lib.MM_CALL_RESTORE:
                 return self._roll_back(request.argument)
-            result = (auto_prune.make_room(self.session, bool(request.argument)) if request.what == lib.MM_CALL_PRUNE
-                      else -errno.ENOSYS)
-            lib.mm_request_answer(area.pointer, result)
+            prunes, again = request.what == lib.MM_CALL_PRUNE, bool(request.argument)
+            lib.mm_request_answer(area.pointer, auto_prune.make_room(self.session, again) if prunes else -errno.ENOSYS)
             child_loop.say_for(self.session)
         except NobodyLeft:
             raise
