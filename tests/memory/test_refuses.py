@@ -185,6 +185,10 @@ CASES = {
     "many descriptors that signal": (
         "import fcntl; n = [fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, os.getpid()) for _ in range(257)]", "",
         "it has more than 256 descriptors that signal"),
+    "a descriptor that signals on its way": (
+        "import fcntl, socket; (a, b), (c, d) = socket.socketpair(), socket.socketpair();"
+        "fcntl.fcntl(c, fcntl.F_SETFL, os.O_ASYNC); socket.send_fds(a, [b'x'], [c.fileno()]); c.close()", "",
+        " signals when it can be used (O_ASYNC), which cannot come back with the program"),
     "a descriptor that signals as it was given": (
         "", "", " signals when it can be used (O_ASYNC), which cannot come back with the program"),
     "a lease": ("import fcntl; f = open('leased', 'w'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)", "",
