@@ -136,7 +136,10 @@ int main(int count, char **words)
     }
     printf("each came once: %d of %d\n", once, rounds);
     fflush(stdout);
-    if (fork() == 0)
+    pthread_mutex_lock(&lock);             /* a thread that has it would not be there in the child */
+    pid_t child = fork();
+    pthread_mutex_unlock(&lock);
+    if (child == 0)
         in_child(fast);
     wait(&status);
     printf("child ended with %d\n", WEXITSTATUS(status));
