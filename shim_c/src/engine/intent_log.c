@@ -28,10 +28,8 @@ static int leads_nowhere(long r) { return r == -ENOENT || r == -ESTALE; }
 /* Where the store was removed, or others have completed this run of a job, nobody can need what is not in the log. */
 static long unless_gone(long r)
 {
-    if (!leads_nowhere(r) || mm_area->folder <= 0 || !leads_nowhere(sys(SYS_faccessat, mm_area->folder, "header", F_OK)))
-        return r;
-    __atomic_or_fetch(&mm_area->head->flags, MM_GONE, __ATOMIC_ACQ_REL);
-    return 0;
+    int gone = leads_nowhere(r) && mm_area->folder > 0 && leads_nowhere(sys(SYS_faccessat, mm_area->folder, "header", F_OK));
+    return gone ? 0 : r;
 }
 
 /* What a sync answered, noted where the disk has refused it: the kernel never tries that again. */
