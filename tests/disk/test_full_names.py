@@ -1,4 +1,4 @@
-"""Calls that give or take names on a full disk, in a run that may prune: the oldest of its checkpoints make room."""
+"""Calls on names and lengths on a full disk, in a run that may prune: the oldest of its checkpoints make room."""
 
 from __future__ import annotations
 
@@ -41,6 +41,22 @@ def test_names_are_given_and_taken_on_a_full_disk(small: Lab, call: str) -> None
     before = session.ask("tree")
     assert session.end() == 0 and session.stderr() == ""
     assert len(small.log()["checkpoints"]) < 6     # 0, those that were taken, and the end
+    assert small.start(native=True).ask("tree") == before
+    small.verb("verify")
+
+
+@pytest.mark.parametrize(
+    "line", [f"hole 3 0 {3 * MB}", "ftruncate 3 0", "truncate f0 0", f"fallocate 4 0 {3 * MB}"]
+)
+def test_lengths_are_given_and_taken_on_a_full_disk(small: Lab, line: str) -> None:
+    session = with_checkpoints(small, "--max-bytes", "1G")
+    session.must(["open old0 rw"])
+    filler = fill(small.folder)
+    assert session.ask(line) == "0"
+    filler.unlink()
+    before = session.ask("tree")
+    assert session.end() == 0 and session.stderr() == ""
+    assert len(small.log()["checkpoints"]) < 6
     assert small.start(native=True).ask("tree") == before
     small.verb("verify")
 

@@ -181,21 +181,24 @@ static long allocate(uint32_t slot, int fd, int mode, off_t at, off_t length)
 
 EXPORT int fallocate(int fd, int mode, off_t at, off_t length)
 {
+    long r;
+    int asked = 0;
     fd = mm_theirs(fd);
     pthread_testcancel();
-    uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;
-    if (!slot)
-        return REAL(fallocate)(fd, mode, at, length);
-    long r = allocate(slot, fd, mode, at, length);
-    leave();
-    return (int)result(r);
+    do {
+        uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;
+        if (!slot)
+            return REAL(fallocate)(fd, mode, at, length);
+        r = result(allocate(slot, fd, mode, at, length));
+        leave();
+    } while (UNLIKELY(r < 0) && mm_made_room(fd, &asked));
+    return (int)r;
 }
 
 /* Where the filesystem cannot, glibc writes to every block by internal calls, which are cancellation points: then the file has to be
  * in place. */
-EXPORT int posix_fallocate(int fd, off_t at, off_t length)
+static int allocate_once(int fd, off_t at, off_t length)
 {
-    fd = mm_theirs(fd);
     int cancels = mm_hold_cancellation();
     uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;
     if (!slot) {
@@ -213,14 +216,30 @@ EXPORT int posix_fallocate(int fd, off_t at, off_t length)
     return (int)-r;
 }
 
+EXPORT int posix_fallocate(int fd, off_t at, off_t length)
+{
+    int saved = errno, asked = 0;
+    fd = mm_theirs(fd);
+    do
+        errno = allocate_once(fd, at, length);
+    while (UNLIKELY(errno) && pif_of(fd) && mm_made_room(fd, &asked));
+    int r = errno;
+    errno = saved;
+    return r;
+}
+
 EXPORT int ftruncate(int fd, off_t length)
 {
-    uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
-    if (!slot)
-        return REAL(ftruncate)(mm_theirs(fd), length);
-    long r = mm_truncate(slot, fd, length);
-    leave();
-    return (int)result(r);
+    long r;
+    int asked = 0;
+    do {
+        uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
+        if (!slot)
+            return REAL(ftruncate)(mm_theirs(fd), length);
+        r = result(mm_truncate(slot, fd, length));
+        leave();
+    } while (UNLIKELY(r < 0) && mm_made_room(fd, &asked));
+    return (int)r;
 }
 
 static long truncate_again(int fd, uint64_t length)
@@ -294,7 +313,7 @@ static int cut_elsewhere(const char *path, off_t length, const struct stat *st, 
 }
 
 /* By a descriptor of ours: the program may have none left. */
-EXPORT int truncate(const char *path, off_t length)
+static int truncate_once(const char *path, off_t length)
 {
     struct stat st;
     if (!following() || length < 0 || !path)
@@ -335,6 +354,7 @@ EXPORT int truncate(const char *path, off_t length)
     leave();
     return (int)result(r);
 }
+EXPORT int truncate(const char *path, off_t length) { return MM_WITH_ROOM(AT_FDCWD, path, truncate_once(path, length)); }
 
 #define CALL(group, type, name, parameters)
 #define ALIAS(group, alias, name) ALIAS_##group(alias, name)
