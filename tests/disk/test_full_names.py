@@ -28,6 +28,7 @@ def with_checkpoints(lab: Lab, *options: object) -> Session:
     return session
 
 
+@pytest.mark.in_turn("call")
 @pytest.mark.parametrize("call", CALLS)
 def test_names_are_given_and_taken_on_a_full_disk(small: Lab, call: str) -> None:
     session = with_checkpoints(small, "--max-bytes", "1G")
@@ -45,6 +46,7 @@ def test_names_are_given_and_taken_on_a_full_disk(small: Lab, call: str) -> None
     small.verb("verify")
 
 
+@pytest.mark.in_turn("line")
 @pytest.mark.parametrize(
     "line", [f"hole 3 0 {3 * MB}", "ftruncate 3 0", "truncate f0 0", f"fallocate 4 0 {3 * MB}"]
 )
