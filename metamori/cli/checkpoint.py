@@ -64,7 +64,8 @@ def take(path: str, message: str, stop: bool = False) -> int:
     try:
         if not create.is_in_place(store.door, store.layout):
             raise NoLiveRun(f"no run is alive in {path}: it is a copy of the store of one")
-        if not area.is_peopled() and not area.is_supervised():
+        alive = area.is_peopled() or area.is_supervised()
+        if not alive and os.path.lexists(area.path):   # else it has ended since
             raise NoLiveRun(f"no run is alive in {path}; the last one was killed")
         area.require_going_on()
         if area.head.flags & lib.MM_MEMORY and area.is_supervised():

@@ -18,6 +18,7 @@ from metamori.cli.checkpoint import take
 from metamori.errors import NoLiveRun
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.lifecycle import recover
+from metamori.store.read import create
 from metamori.store.read.store import Store
 
 
@@ -126,6 +127,16 @@ def test_the_run_ends_while_a_checkpoint_waits(
     program.must(["open file w,creat", "write 3 10 1"])
     assert "the last one is just ending" in asked_late(lab, monkeypatch, lambda: ends(program), stop)
     assert list(lab.messages().values())[1:] == ["end of run"]
+
+
+def test_the_run_ends_when_its_area_has_been_opened(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it was said to have been killed."""
+    program = lab.start()
+    program.must(["open file w,creat", "write 3 10 1"])
+    really = create.is_in_place
+    monkeypatch.setattr(create, "is_in_place", lambda *words: (ends(program), really(*words))[1])
+    with pytest.raises(NoLiveRun, match="the last one is just ending"):
+        take(str(lab.store), "late")
 
 
 def test_the_run_ends_before_it_answers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
