@@ -223,7 +223,7 @@ def test_a_signal_says_of_which_whoever_makes_the_image(tmp_path: Path) -> None:
     """Also where the first thread is busy, and another one took it from the queue and sent it again."""
     case = Memory(tmp_path, [built(tmp_path, "signals.c"), "2", "disturbed"])
     assert case.start("--every", "60ms").wait(PATIENCE) == 0, (case.errors(), (tmp_path / "out").read_bytes())
-    assert len(case.images()) > 5, case.errors()
+    assert len(case.images()) > 2, case.errors()
 
 
 def waits_for(pid: int, word: int) -> bool:

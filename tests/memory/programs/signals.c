@@ -123,7 +123,9 @@ static void *disturb(void *first)
 /* The first thread is busy with signals, so another one makes the images. */
 static int disturbed(int rounds)
 {
-    pthread_t first = pthread_self(), other;
+    static pthread_t first;                /* they go on until the process has ended */
+    pthread_t other;
+    first = pthread_self();
     signal(SIGUSR1, nothing);
     CHECK(pipe(to_process) == 0);
     begin(to_process[0], F_OWNER_PID, getpid(), FIRST);
