@@ -81,6 +81,24 @@ def test_a_name_that_several_change(lab: Lab, ends: int) -> None:
 
 
 @pytest.mark.parametrize("ends", [0, 2])
+@pytest.mark.parametrize("moved", [False, True], ids=["removed", "moved"])
+def test_a_folder_that_another_took_away_is_made_again(lab: Lab, ends: int, moved: bool) -> None:
+    """Who makes it has changed a name in it before: once that counted as one of the new folder."""
+    (lab.work / "d").mkdir()
+    (lab.work / "d" / "name").write_text("old")
+    seen: dict[int, Tree] = {0: picture(lab.work)}
+    ranks = job(lab, 2)
+    ranks[1].do("unlink", "d/name")
+    if moved:
+        ranks[0].do("rename", "d", "e")
+    else:
+        ranks[0].do("rmdir", "d")
+    ranks[1].do("mkdir", "d")
+    over(lab, ranks, ends, seen)
+    everything_back(lab, seen)
+
+
+@pytest.mark.parametrize("ends", [0, 2])
 def test_files_of_which_nobody_knows_by_their_time_who_was_first(lab: Lab, ends: int) -> None:
     """It is later than now, as another machine's clock may have it, or a copy: who writes sets it back."""
     for name in "abc":

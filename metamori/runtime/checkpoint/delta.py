@@ -65,7 +65,8 @@ class Fold:
         self.initial_pifs: dict[int, PifEntry] = {}
         self.names: dict[bytes, NameEntry] = {}
         self.initial_names: dict[bytes, NameEntry] = {}
-        self._new_folders: dict[bytes, bool] = {}   # what _in_new_folder said of each: names are many, folders few
+        self._new_folders: dict[bytes, list[bytes]] = {}   # what _new_around said of each: names are many, folders few
+        self._order: dict[bytes, int] = {}     # of the notes, once somebody asks
         self.objects: dict[int, int] = {}     # PIF slot -> object
         self.offsets: list[OffsetEntry] = []
         self.bytes_added = cut.captured_bytes
@@ -400,21 +401,27 @@ class Fold:
                 mtime_ns=noted.mtime_ns, mode=noted.mode, uid=noted.uid, gid=noted.gid)
         return inode
 
-    def _in_new_folder(self, path: bytes) -> bool:
-        """Whether a folder around it was none before: then nothing in it was there, however it came there."""
+    def _in_new_folder(self, path: bytes, touch: Touch | None) -> bool:
+        """Whether a folder around it was none before: then nothing in it was there, however it came there. What was
+        noted before that folder was there, though: somebody outside of this run took the one around it away."""
         folder = os.path.dirname(path)
         if folder not in self._new_folders:
-            self._new_folders[folder] = self._is_in_new(folder)
-        return self._new_folders[folder]
+            self._new_folders[folder] = self._new_around(folder)
+        new = self._new_folders[folder]
+        if not new or touch is None or not touch.mode:
+            return bool(new)
+        self._order = self._order or {path: at for at, path in enumerate(self.cut.touches)}
+        return any(self._order[each] < self._order[path] for each in new)
 
-    def _is_in_new(self, folder: bytes) -> bool:
-        """It, or a folder around it."""
+    def _new_around(self, folder: bytes) -> list[bytes]:
+        """Of it and the folders around it, those that were none when they were noted."""
+        found = []
         while len(folder) > 1:
             touch = self.cut.touches.get(folder)
             if touch is not None and not stat.S_ISDIR(touch.mode):
-                return True
+                found.append(folder)
             folder = os.path.dirname(folder)
-        return False
+        return found
 
     def _in_exchanged_folder(self, path: bytes) -> bool:
         """Whether a folder around it is another one than was there before."""
@@ -428,7 +435,7 @@ class Fold:
 
     def _initial(self, path: bytes, touch: Touch | None, now: NameEntry) -> NameEntry:
         """What stood at a path before the run."""
-        if path in self.cut.came_along or self._in_new_folder(path):
+        if path in self.cut.came_along or self._in_new_folder(path, touch):
             return NameEntry(path, "absent")
         if touch is None:                  # never noted: it changed only in its bytes
             pif = self.initial_pifs.get(now.inode)
