@@ -122,6 +122,27 @@ def test_a_descriptor_gives_a_name_while_the_last_one_goes(lab: Lab, stops: Stop
         assert (lab.work / "g").stat().st_size == 5000
 
 
+def test_somebody_replaces_a_file_that_is_about_to_be_kept(lab: Lab, stops: Stops) -> None:
+    """Once the store counted as removed by that, and nothing was tracked any more."""
+    (lab.work / "f").write_text("old")
+    driver = lab.start()
+    driver.must(["thread 0"])
+    stops.arm("keep.looked")
+    stops.arm("keep.linked")
+    driver.ask("begin 0 unlink f")
+    stops.wait("keep.looked")
+    (lab.work / "f").unlink()
+    stops.go("keep.looked")
+    stops.wait("keep.linked")
+    (lab.work / "f").write_text("theirs")
+    stops.go("keep.linked")
+    driver.must(["await 0", "fill new w,creat 5000 1", "checkpoint"])
+    assert driver.end() == 0
+    (lab.work / "new").unlink()
+    lab.restore(max(lab.messages()), "--force")
+    assert (lab.work / "new").stat().st_size == 5000
+
+
 def beside(lab: Lab, stops: Stops, point: str, call: str, others: list[str]) -> list[str]:
     """What calls answered: the first is held at a point, while others come one by one, until one has to wait."""
     driver = lab.start()

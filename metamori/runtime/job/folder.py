@@ -118,7 +118,9 @@ def keeps_place(store: Store, mine: dict[str, Any]) -> bool:
     hangs. Where nobody else has it, it has it again."""
     with suppress(OSError):                # the filesystem does not say
         reached = read_counter(store)
-        if reached is not None and reached["server"] != mine["server"]:
+        if reached is None:                # the job is over
+            return True
+        if reached["server"] != mine["server"]:
             return False
         store.retake()
     return True

@@ -323,9 +323,9 @@ EXPORT int tcsetpgrp(int fd, pid_t group) { return MM_NUMBERS(int, REAL(tcsetpgr
 /* -- whom a descriptor signals ----------------------------------------------------------------------------------------- */
 
 /* Negative: of a group. */
-static pid_t owner_out(int type, pid_t real)
+static pid_t owner_out(pid_t real)
 {
-    for (uint32_t i = 0; type == F_OWNER_TID && renamed_here() && i < ENGINE->renamed_count; i++)
+    for (uint32_t i = 0; renamed_here() && i < ENGINE->renamed_count; i++)
         if (ENGINE->renamed[i].real == (uint32_t)real)
             return (pid_t)ENGINE->renamed[i].known;
     return real < -1 ? -mm_number_out(-real) : mm_number_out(real);
@@ -340,7 +340,7 @@ static int owner(int fd, int command, struct f_owner_ex *known)
     real.pid = real.type == F_OWNER_TID ? real_thread_number(real.pid) : real_number(real.pid);
     int r = REAL(fcntl)(fd, command, &real);
     if (r == 0 && !gives)
-        *known = (struct f_owner_ex){ real.type, owner_out(real.type, real.pid) };
+        *known = (struct f_owner_ex){ real.type, owner_out(real.pid) };
     return r;
 }
 
@@ -351,7 +351,7 @@ int mm_control(int fd, int command, void *argument)
         mm_memory_head->tree.signals = 1;
     switch (command) {
     case F_SETOWN: return MM_NUMBERS(int, REAL(fcntl)(fd, command, real_number((pid_t)(long)argument)));
-    case F_GETOWN: return MM_NUMBERS(int, owner_out(F_OWNER_PID, REAL(fcntl)(fd, command)));
+    case F_GETOWN: return MM_NUMBERS(int, owner_out(REAL(fcntl)(fd, command)));
     case F_SETOWN_EX: case F_GETOWN_EX: return MM_NUMBERS(int, owner(fd, command, argument));
     default: return REAL(fcntl)(fd, command, argument);
     }
@@ -364,7 +364,7 @@ static int with_number(int fd, unsigned long request, pid_t *known, int gives)
     pid_t real = real_number(*known);
     int r = REAL(ioctl)(fd, request, &real);
     if (r == 0 && !gives)
-        *known = owner_out(F_OWNER_PID, real);
+        *known = owner_out(real);
     return r;
 }
 

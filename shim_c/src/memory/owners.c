@@ -89,10 +89,10 @@ static void tell(const struct signals *of)
         mm_cannot_come_back("a descriptor that it had cannot signal again", "");
 }
 
-/* When all are there, and what descriptors hold has come. */
+/* When all are there, and what descriptors hold has come.  The kernel names a file's last one in a signal: of several, the lowest. */
 void mm_owners_back(void)
 {
-    for (uint64_t i = 0; i < owners.count; i++)
+    for (uint64_t i = owners.count; i--;)
         tell(&owners.of[i]);
     if (owners.count)
         mm_memory_head->tree.signals = 1;

@@ -185,10 +185,8 @@ static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx
         is_kept(p, 0, 0);
         return moves;
     }
-    if (r == -ENOENT && sys(SYS_faccessat, AT_FDCWD, path, F_OK) == 0) {   /* the store was removed: it goes as natively */
-        __atomic_or_fetch(&mm_area->head->flags, MM_GONE, __ATOMIC_ACQ_REL);
+    if (r == -ENOENT && sys(SYS_faccessat, AT_FDCWD, path, F_OK) == 0)     /* the store was removed, or somebody has just replaced it */
         return 0;
-    }
     if (r != -EXDEV && r != -EPERM && r != -EMLINK)
         return r;
     /* What was and is written must appear by the other names, and to whoever has it open: writes to a file that no index
