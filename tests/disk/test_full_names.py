@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from pathlib import Path
 
@@ -73,6 +74,17 @@ def test_another_full_disk_costs_no_checkpoint(small: Lab, tmp_path: Path) -> No
                 (other / str(number)).mkdir()
         for line in ("mkdir {}/c", "creat {}/c", "symlink f0 {}/c"):
             assert session.ask(line.format(other)) == "-1 ENOSPC"
+        session.must([f"symlink {other}/target link"])
+        assert session.ask("creat link") == "-1 ENOSPC"
+        assert session.ask(f"fallocate 4 0 {64 * MB}") == str(errno.ENOSPC)
         assert [session.ask(f"write 4 {MB} 1") for _ in range(6)][-1] == "-1 ENOSPC"
         assert len(small.log()["checkpoints"]) == 5
         assert session.end() == 0 and session.stderr() == ""
+
+
+def test_what_the_disk_can_never_hold_costs_no_checkpoint(small: Lab) -> None:
+    session = with_checkpoints(small, "--max-bytes", "1G")
+    session.must(["open old0 rw"])
+    assert session.ask(f"fallocate 4 0 {640 * MB}") == str(errno.ENOSPC)
+    assert len(small.log()["checkpoints"]) == 5
+    assert session.end() == 0 and session.stderr() == ""

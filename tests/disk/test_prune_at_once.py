@@ -92,3 +92,20 @@ def test_a_checkpoint_on_a_full_disk_makes_the_one_before_prunable(small: Lab) -
         assert [entry["index"] for entry in small.log()["checkpoints"]] == [0, index]
         filler.unlink()
     finish(small, session, fill(small.folder, 8 * MB))
+
+
+@pytest.mark.parametrize("small", ["ext4"], indirect=True)
+def test_a_checkpoint_that_is_refused_leaves_the_room_of_the_end(small: Lab) -> None:
+    """Its records were begun with what was held for that; the end then had none, and nothing was written back."""
+    (small.work / "f").write_bytes(bytes(8 * MB))
+    session = small.start("--isolate", "--max-bytes", "1G")
+    session.must(["open f rw", "pwrite 3 4096 0 1", "checkpoint"])
+    session.must(f"pwrite 3 4096 {at * 8192} 2" for at in range(300))
+    session.must(f"mkdir {'n' * 200}{number}" for number in range(2800))
+    filler = fill(small.folder)
+    small.verb("checkpoint", code=None)
+    assert session.end() == 0
+    filler.unlink()
+    data = (small.work / "f").read_bytes()
+    assert all(any(data[at * 8192 : at * 8192 + 4096]) for at in range(300))
+    small.verb("verify")

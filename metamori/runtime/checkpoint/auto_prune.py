@@ -73,14 +73,14 @@ def has_made_room(session: SessionState, aloud: bool = False) -> bool:
     found = rules(session.area)
     if not found:
         return False
-    session.store.refresh()
-    if len(_own(session)) > 1:
-        with room_given(session.area):
-            try:
+    try:
+        session.store.refresh()
+        if len(_own(session)) > 1:
+            with room_given(session.area):
                 if _has_freed(session, found):
                     return True
-            except (MetamoriError, OSError):
-                return False               # not even room to say what goes: what the disk said stands
+    except (MetamoriError, OSError):
+        return False                       # not even room to say what goes: what the disk said stands
     if aloud:
         others = _and_others([index for index in session.store.indexes if index < session.area.head.first_index])
         _say_once(session, f"the disk is full; the store holds only what this run's newest checkpoint needs{others}")

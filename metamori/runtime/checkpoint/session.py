@@ -112,7 +112,7 @@ class Session(SessionState):
                 if self.has_lost_since(before) or error.errno not in NO_ROOM:
                     raise
                 if not auto_prune.has_made_room(self):
-                    if not auto_prune.next_makes_room(self):
+                    if self.stopped or not auto_prune.next_makes_room(self):
                         raise
                     break
         with auto_prune.room_given(self.area, least=True):

@@ -58,6 +58,9 @@ def write_beside(door: Door, path: bytes, data: bytes, durable: bool = True) -> 
         door.pwrite(fd, data, 0)
         if durable:
             door.fsync(fd)
+    except OSError:
+        remove_file(door, temporary, durable=False)    # its room may be what was held for the end of the run
+        raise
     finally:
         door.close(fd)
 

@@ -19,8 +19,8 @@ static uint64_t for_checkpoint(const struct mm_header *h)
 {
     uint64_t cached = __atomic_load_n(&h->frames_used, __ATOMIC_RELAXED) * (uint64_t)(MM_CHUNK / MM_BLOCK);
     uint64_t noted = __atomic_load_n(&h->journal_tail, __ATOMIC_RELAXED) - __atomic_load_n(&h->committed_journal, __ATOMIC_RELAXED);
-    /* a checkpoint has a name in its records and in `head`: so does the journal, and with less beside it */
-    return cached + noted * 2 / MM_BLOCK;
+    /* a checkpoint has a name in its records and in `head`: so does the journal, and a folder with less beside it */
+    return cached + noted * 3 / MM_BLOCK;
 }
 
 static uint64_t wanted(const struct mm_header *h, uint64_t more)

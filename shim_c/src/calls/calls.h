@@ -72,11 +72,11 @@ struct noted {
 enum noting { MM_THE_NAME, MM_NEW_NAME, MM_FOLLOWED, MM_ALL_HELD };
 int mm_begin_noted(struct noted *n, int dir, const char *path, enum noting how);
 int mm_end_noted(struct noted *n, int r);
-int mm_made_room_at(int dir, const char *path, int *asked);
+int mm_made_room_at(int dir, const char *path, int follow, int *asked);
 /* A call that gives or takes this name is made again where the disk was full and a prune has freed some of it. */
 #define MM_WITH_ROOM(dir, path, call) ({ \
-    int r_, asked_ = 0; \
-    do r_ = (call); while (UNLIKELY(r_ < 0) && mm_made_room_at(dir, path, &asked_)); \
+    int r_, asked_ = 0, saved_ = errno; \
+    do errno = saved_, r_ = (call); while (UNLIKELY(r_ < 0) && mm_made_room_at(dir, path, 0, &asked_)); \
     r_; })
 
 /* wrap_process.c */

@@ -172,7 +172,7 @@ int mm_end_noted(struct noted *n, int r)
 }
 
 /* mm_made_room after a call that was to give or take a name: was the store's disk full? */
-int mm_made_room_at(int dir, const char *path, int *asked)
+int mm_made_room_at(int dir, const char *path, int follow, int *asked)
 {
     int saved = errno, ours = 0;
     if (LIKELY(saved != ENOSPC && saved != EDQUOT) || !following())
@@ -180,7 +180,9 @@ int mm_made_room_at(int dir, const char *path, int *asked)
     SCRATCH(name);
     struct statx st;
     enter();
-    if (mm_canonical(dir, path, name, PATH_ROOM) == 0 && mm_tracked(name)) {
+    name[0] = 0;
+    int e = follow ? mm_canonical_follow(dir, path, name, PATH_ROOM) : mm_canonical(dir, path, name, PATH_ROOM);
+    if ((e == 0 || e == -ENOENT) && name[0] && mm_tracked(name)) {
         strrchr(name, '/')[1] = 0;
         ours = mm_look_at(name, &st) == 0 && sys_dev(st.stx_dev_major, st.stx_dev_minor) == mm_store_dev();
     }

@@ -7,6 +7,7 @@
 #include "calls/calls.h"
 
 #include <linux/falloc.h>
+#include <sys/statfs.h>
 
 #ifndef FALLOC_FL_WRITE_ZEROES
 #define FALLOC_FL_WRITE_ZEROES 0x80
@@ -179,19 +180,27 @@ static long allocate(uint32_t slot, int fd, int mode, off_t at, off_t length)
     return r;
 }
 
+/* Whatever a prune frees, a disk takes no more than that. */
+static int may_fit(off_t length)
+{
+    struct statfs disk;
+    return sys(SYS_fstatfs, mm_area->folder, &disk) < 0 || (uint64_t)length / (uint64_t)disk.f_bsize <= (uint64_t)disk.f_blocks;
+}
+
 EXPORT int fallocate(int fd, int mode, off_t at, off_t length)
 {
     long r;
-    int asked = 0;
+    int asked = 0, saved = errno;
     fd = mm_theirs(fd);
     pthread_testcancel();
     do {
+        errno = saved;
         uint32_t slot = pif_of(fd) && writable(fd) ? enter_file(fd) : 0;
         if (!slot)
             return REAL(fallocate)(fd, mode, at, length);
         r = result(allocate(slot, fd, mode, at, length));
         leave();
-    } while (UNLIKELY(r < 0) && mm_made_room(fd, &asked));
+    } while (UNLIKELY(r < 0) && may_fit(length) && mm_made_room(fd, &asked));
     return (int)r;
 }
 
@@ -218,21 +227,22 @@ static int allocate_once(int fd, off_t at, off_t length)
 
 EXPORT int posix_fallocate(int fd, off_t at, off_t length)
 {
-    int saved = errno, asked = 0;
+    int saved = errno, asked = 0, r, again;
     fd = mm_theirs(fd);
-    do
-        errno = allocate_once(fd, at, length);
-    while (UNLIKELY(errno) && pif_of(fd) && mm_made_room(fd, &asked));
-    int r = errno;
-    errno = saved;
+    do {
+        errno = r = allocate_once(fd, at, length);
+        again = UNLIKELY(r) && pif_of(fd) && may_fit(length) && mm_made_room(fd, &asked);
+        errno = saved;
+    } while (again);
     return r;
 }
 
 EXPORT int ftruncate(int fd, off_t length)
 {
     long r;
-    int asked = 0;
+    int asked = 0, saved = errno;
     do {
+        errno = saved;
         uint32_t slot = length < 0 || !pif_of(fd) || !writable(fd) ? 0 : enter_file(fd);
         if (!slot)
             return REAL(ftruncate)(mm_theirs(fd), length);

@@ -211,7 +211,7 @@ static inline __attribute__((always_inline)) long tracked_write(int fd, const st
     if (LIKELY(!pif_of(fd)) || !writable(fd))
         return NOT_HERE;
     long r;
-    int asked = 0;
+    int asked = 0, saved = errno;
     uint64_t mask;
     pthread_testcancel();
     do {
@@ -231,7 +231,7 @@ static inline __attribute__((always_inline)) long tracked_write(int fd, const st
         }
         r = result(r);
         leave();
-    } while (UNLIKELY(r < 0) && mm_made_room(fd, &asked));
+    } while (UNLIKELY(r < 0) && mm_made_room(fd, &asked) && (errno = saved, 1));
     return r;
 }
 

@@ -216,7 +216,7 @@ static int open_any(int dir, const char *path, int flags, mode_t mode, const str
     do {
         errno = saved;
         fd = open_once(dir, path, flags, mode, how);
-    } while (UNLIKELY(fd < 0) && (errno == OPEN_AGAIN || mm_made_room_at(dir, path, &asked)));
+    } while (UNLIKELY(fd < 0) && (errno == OPEN_AGAIN || mm_made_room_at(dir, path, !(flags & O_NOFOLLOW), &asked)));
     return fd;
 }
 
