@@ -161,6 +161,21 @@ def test_a_file_comes_back_that_another_run_has_renamed(lab: Lab, change: tuple[
     back(lab, "renamed by another", 0, seen)
 
 
+def test_a_file_goes_whose_name_another_run_has_given_to_another(lab: Lab) -> None:
+    """Seed 4018: the run had last seen it by that other name, so what it kept counted as one name too many."""
+    (lab.work / "a").write_bytes(os.urandom(10000))
+    seen = {0: seen_in(lab.work)}
+    ranks = [rank.ready() for rank in [Rank(lab) for _ in range(2)]]
+    ranks[0].do("rename", "a", "b")
+    checkpoint(lab, seen)
+    ranks[1].do("rename", "b", "a")
+    ranks[1].do("write", "b", 0, "other")
+    checkpoint(lab, seen)
+    ranks[0].do("unlink", "a")
+    end(ranks)
+    back(lab, "gone", 0, seen)
+
+
 def test_the_first_mode_counts_where_a_file_took_anothers_name(lab: Lab) -> None:
     """Seed 3038: the last run noted the name long before it found this file by it."""
     for name in ("a", "c"):

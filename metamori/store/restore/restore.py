@@ -212,16 +212,21 @@ def sweep_kept(store: Store) -> int:
 
 
 def _sweep(store: Store, files: Iterable[Identity], homes: tuple[KeptHome, ...]) -> int:
-    """files: those that have names of their own. They are looked at where there is something to remove only."""
+    """files: those that have names of their own, as somebody has seen them; other runs of a job may have changed that
+    since. They are looked at where there is something to remove only."""
+    def there(path: bytes) -> tuple[int, int] | None:
+        found = lstat_or_none(store.door, path)
+        return (found.st_dev, found.st_ino) if found else None
+
     names = set(store.door.listdir(store.layout.kept_folder)) - {each.name for each in homes}
-    own = {(each.dev, each.ino) for each in files if each.ino} if names else set()
+    kept = {name: there(store.layout.kept(name)) for name in names}
+    spare = {*kept.values()} - {None}
+    own = {there(each.path) for each in files if (each.dev, each.ino) in spare} if spare else set()
     if names:                              # a file that came back from elsewhere, and was removed anew, has two
-        there = (lstat_or_none(store.door, store.layout.kept(each.name)) for each in homes)
-        own |= {(found.st_dev, found.st_ino) for found in there if found is not None}
+        own |= {there(store.layout.kept(each.name)) for each in homes}
     removed = 0
-    for name in names:
-        found = lstat_or_none(store.door, store.layout.kept(name))
-        if found is not None and (found.st_dev, found.st_ino) in own:
+    for name, at in kept.items():
+        if at and at in own:
             try:
                 store.door.unlink(store.layout.kept(name))
                 removed += 1
