@@ -136,7 +136,7 @@ class Images:
         self._each_held()
         try:
             self.run = run = open_files.Run(len(self.all), self.outside, self._known, self.area.path,
-                                                 self.area.head.tree.signals != 0)
+                                            self.area.head.tree.signals != 0)
             self.looks = looks = Looks([(image.pid, image.memory) for image in self.all], proc_inspect.unseen)
             for image, seen in zip(self.all, looks.first(), strict=True):
                 image.look(seen)

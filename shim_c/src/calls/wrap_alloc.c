@@ -184,7 +184,8 @@ static long allocate(uint32_t slot, int fd, int mode, off_t at, off_t length)
 static int may_fit(off_t length)
 {
     struct statfs disk;
-    return sys(SYS_fstatfs, mm_area->folder, &disk) < 0 || (uint64_t)length / (uint64_t)disk.f_bsize <= (uint64_t)disk.f_blocks;
+    return mm_area->folder <= 0 || sys(SYS_fstatfs, mm_area->folder, &disk) < 0
+        || (uint64_t)length / (uint64_t)disk.f_bsize <= (uint64_t)disk.f_blocks;
 }
 
 EXPORT int fallocate(int fd, int mode, off_t at, off_t length)

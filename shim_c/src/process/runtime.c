@@ -237,8 +237,9 @@ static int is_full_elsewhere(int fd)
 {
     struct stat st;
     struct statfs disk;
-    return fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && st.st_dev != mm_store_dev() && mm_area->folder > 0
-        && sys(SYS_fstatfs, mm_area->folder, &disk) == 0 && (uint64_t)disk.f_bavail * (uint64_t)disk.f_bsize >= 1 << 20;   /* ext4 refuses when some is left */
+    return fd >= 0 && sys(SYS_fstat, fd, &st) == 0 && st.st_dev != mm_store_dev()
+        && mm_area->folder > 0 && sys(SYS_fstatfs, mm_area->folder, &disk) == 0
+        && (uint64_t)disk.f_bavail * (uint64_t)disk.f_bsize >= 1 << 20;        /* ext4 refuses when some is left */
 }
 
 /* After a call that failed, on the file fd, or on none: is it to be made again, since the disk was full and a prune may have freed
