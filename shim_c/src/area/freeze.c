@@ -51,5 +51,6 @@ void mm_thaw(struct mm_area *a)
 {
     if (!(a->head->flags & MM_OVER))   /* then whoever comes finds that out (guard.c) */
         __atomic_store_n(&a->head->freeze, 0, __ATOMIC_SEQ_CST);
-    sys_futex_wake(&a->head->freeze, 1 << 30);
+    if (sys_futex_wake(&a->head->freeze, 1 << 30) > 0)
+        sys(SYS_sched_yield);          /* whoever was woken to this processor would wait for the end of our slice, 3 ms */
 }
