@@ -17,8 +17,8 @@ pytestmark = pytest.mark.usefixtures("installed")
 FEW, MANY = 4, 24
 MOST_OF_ONE = 81                           # calls of an idle process; 138 when it was asked what it knew, now 78, or 80
 MOST_WALKS = 10                            # over its pages; 12 when what each stop writes was protected again
-MOST = 14.5                                # files, nearly all in /proc; 22 before it asked what it knew, now 13.8
-MOST_OF_A_FORK = 13.5                      # what it has mapped is read of one of them: else 14
+MOST = 12.5                                # files, nearly all in /proc; 22 before it asked what it knew, now 11.8
+MOST_OF_A_FORK = 11.5                      # what it has mapped is read of one of them: else 12
 
 
 def programs(processes: int) -> list[str]:

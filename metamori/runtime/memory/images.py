@@ -72,6 +72,7 @@ class Image:
         self.final = store.layout.memory(index, self.number)
         self.path = layout.temporary(self.final)
         self.memory = lib.mm_memory_of(area.pointer, slot)
+        self.does = lib.mm_proc_does(self.pid)
         self.before = saved.get(self.known)
         self.shared: tuple[SharedEntry, ...] = ()
         if self.memory != ffi.NULL:
@@ -90,8 +91,11 @@ class Image:
         process = self.area.process(self.slot)
         if process.outside:
             raise Refused(f"{self.named} has become a program that cannot be tracked")
-        if self.memory == ffi.NULL or process.executing or not proc_inspect.catches(self.pid, lib.MM_MEMORY_SIGNAL):
+        if self.memory == ffi.NULL or process.executing or not self._catches(lib.MM_MEMORY_SIGNAL):
             raise NotBegun(f"{self.named} is becoming another program, or cannot be tracked")
+
+    def _catches(self, number: int) -> int:
+        return int(self.does.catches >> number - 1 & 1)
 
     def hold(self) -> None:
         """Every thread parked. Refused, NotAtRest, NotBegun."""
@@ -101,8 +105,8 @@ class Image:
         self.is_held = True
 
     def meet_stopped(self) -> None:
-        """Before it is asked."""
-        if proc_inspect.state(self.pid) == b"T":
+        """Before it is asked. What was seen before may have changed: is_stopped tells."""
+        if self.does.state == ord("T"):
             self.stopped = Stopped(self.pid, self.memory, self.named)
             if not self.stopped.is_stopped:
                 self.stopped.leave()
@@ -110,6 +114,7 @@ class Image:
 
     def _run_stopped(self) -> None:
         if self.stopped is None:           # since then: its parent has not run either
+            self.does = lib.mm_proc_does(self.pid)
             self.meet_stopped()
             self.memory.unseen = self.stopped is not None
         if self.stopped:

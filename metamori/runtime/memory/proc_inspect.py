@@ -85,7 +85,8 @@ def require_no_more_confined(look: ProcLook) -> None:
     (own, own_filters, own_places), (capabilities, filters) = _of_the_run(), look.confined
     if filters > own_filters:
         raise Refused("it has a filter of system calls (seccomp), which cannot come back with the program")
-    for link, place in own_places.items():     # a kernel may have no namespaces of users
+    elsewhere = look.places != b"".join(map(os.fsencode, own_places.values()))
+    for link, place in own_places.items() if elsewhere else ():
         if os.readlink(f"/proc/{look.pid}/{link}") != place:
             raise Refused(f"it has {_ELSEWHERE[link]}, which cannot come back with the program")
     if own and look.users[1] != b"%d" % os.geteuid():
@@ -100,11 +101,6 @@ def program(look: ProcLook) -> bytes:
     if path != look.exe and not os.access(path, os.X_OK):
         raise Refused(f"its program file was deleted: {os.fsdecode(path)}")
     return path
-
-
-def catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal."""
-    return bool(lib.mm_proc_catches(pid, number))
 
 
 def stat_words(pid: int) -> list[bytes]:

@@ -24,7 +24,7 @@ else:
 
 _FD = struct.Struct("=iIIIQQQQQQqQ")        # struct mm_seen_fd
 _LENGTHS = struct.Struct(f"={lib.MM_SEEN_TEXTS}I"), struct.Struct(f"={lib.MM_SEEN_REST}I")
-_MAPS, _CMDLINE, _ENVIRON, _LIMITS_AT, _EXE, _CWD, _GROUP, _STATUS = range(lib.MM_SEEN_REST)
+_MAPS, _CMDLINE, _ENVIRON, _LIMITS_AT, _EXE, _CWD, _GROUP, _PLACES, _STATUS = range(lib.MM_SEEN_REST)
 _GROUPS = struct.Struct("=qq")
 _LIMITS = struct.Struct("=32Q")
 _NO_LIMIT = 2**64 - 1
@@ -106,6 +106,11 @@ class ProcLook:
     @property
     def confined(self) -> tuple[Sequence[bytes], int]:
         return confined(self._text(_STATUS))
+
+    @property
+    def places(self) -> bytes:
+        """Its root and its namespaces, one behind the other."""
+        return self._text(_PLACES)
 
     @property
     def exe(self) -> bytes:

@@ -191,8 +191,8 @@ class Images:
         saved = {each.pid: each for each in self.store.meta(head.parent).memory} if head.parent else {}
         found = [Image(self.store, self.area, self.index, self.durable, slot, saved) for slot in slots]
         for image in found:
-            if tracer := lib.mm_proc_tracer(image.pid):
-                self._require_untraced(image, tracer, found)
+            if image.does.tracer:
+                self._require_untraced(image, image.does.tracer, found)
         return sorted(found, key=lambda image: image.pid != head.first_pid)
 
     def _require_untraced(self, image: Image, tracer: int, all_: Sequence[Image]) -> None:

@@ -115,6 +115,19 @@ static uint32_t append_groups(struct out *out, uint32_t pid)
     return sizeof number;
 }
 
+/* Those that this kernel has, one behind the other: whoever has the same text is in the same places. */
+static uint32_t append_places(struct out *out, int process)
+{
+    static const char *const place[] = { "root", "ns/mnt", "ns/user", "ns/net", "ns/ipc" };
+    char *start = out->at;
+    for (unsigned i = 0; i < sizeof place / sizeof *place && !out->error; i++) {
+        append_link(out, process, place[i]);
+        if (out->error == -ENOENT && i)
+            out->error = 0;
+    }
+    return (uint32_t)(out->at - start);
+}
+
 static uint32_t append_limits(struct out *out, uint32_t pid)
 {
     struct { uint64_t soft, hard; } limit[RLIMITS];
@@ -262,7 +275,13 @@ static void append_descriptors(struct out *out, int process, const int32_t *but)
 }
 
 /* 0: there is none. */
-static uint64_t status_word(uint32_t pid, const char *name, int base)
+static uint64_t status_word(const char *text, const char *name, int base)
+{
+    const char *found = strstr(text, name);
+    return found ? strtoull(found + strlen(name), NULL, base) : 0;
+}
+
+struct mm_proc_does mm_proc_does(uint32_t pid)
 {
     char path[40] = "/proc/", text[1 << 16];       /* a user's groups stand before */
     strcpy(mm_digits(path + 6, pid), "/status");
@@ -270,15 +289,10 @@ static uint64_t status_word(uint32_t pid, const char *name, int base)
     if (fd >= 0)
         sys_close((int)fd);
     text[n > 0 ? n : 0] = 0;
-    const char *found = strstr(text, name);
-    return found ? strtoull(found + strlen(name), NULL, base) : 0;
+    const char *state = strstr(text, "\nState:\t");
+    return (struct mm_proc_does){ state ? (unsigned char)state[sizeof "\nState:\t" - 1] : 0,
+                                  (uint32_t)status_word(text, "\nTracerPid:\t", 10), status_word(text, "\nSigCgt:\t", 16) };
 }
-
-/* Whether it has a handler for a signal. */
-int mm_proc_catches(uint32_t pid, int number) { return status_word(pid, "\nSigCgt:\t", 16) >> (number - 1) & 1; }
-
-/* The thread that traces a process's first one; 0: none. */
-uint32_t mm_proc_tracer(uint32_t pid) { return (uint32_t)status_word(pid, "\nTracerPid:\t", 10); }
 
 /* Whether no program is behind one of the numbers any more: it has ended, or its first thread has.  For a third of what a state takes. */
 int mm_proc_ended(const uint32_t *pids, uint32_t count)
@@ -349,6 +363,7 @@ static long look_at(struct mm_proc_view *it, int part, int reads_maps, char *out
         length[n++] = append_link(&out, process, "exe");
         length[n++] = append_link(&out, process, "cwd");
         length[n++] = append_groups(&out, pid);
+        length[n++] = append_places(&out, process);
         length[n++] = append_file(&out, process, "status", 1);
     } else {
         length[n++] = m->childless ? 0 : append_children(&out, process, "task");

@@ -18,10 +18,17 @@ struct mm_seen_fd {
     uint64_t flags;
 };
 /* Lengths of the texts of a process and the texts: children; then its descriptors.  The rest can be taken apart later, and is read
- * meanwhile: maps, cmdline, environ, limits (16 pairs), exe, cwd, group and session, status. */
+ * meanwhile: maps, cmdline, environ, limits (16 pairs), exe, cwd, group and session, places (its root and its namespaces), status. */
 #define MM_SEEN_TEXTS 1
-#define MM_SEEN_REST 8
+#define MM_SEEN_REST 9
 #define MM_SEEN_PARTS 2
+
+/* What a process does: its letter as in /proc/PID/stat (0: it is gone), the thread that traces its first one, and the signals that it
+ * has handlers for. */
+struct mm_proc_does {
+    uint32_t state, tracer;
+    uint64_t catches;
+};
 
 /* A process, and what is said of it. */
 struct mm_proc_view {
@@ -36,8 +43,7 @@ struct mm_proc_view {
 int mm_proc_looks(struct mm_proc_view *seen, uint32_t count, uint32_t *next, uint32_t most);
 void mm_proc_looked(struct mm_proc_view *seen, uint32_t count);
 uint64_t mm_maps_key(const char *text, uint64_t length);
-int mm_proc_catches(uint32_t pid, int number);
-uint32_t mm_proc_tracer(uint32_t pid);
+struct mm_proc_does mm_proc_does(uint32_t pid);
 int mm_proc_ended(const uint32_t *pids, uint32_t count);
 int mm_held_ended(struct mm_area *area, const uint32_t *processes, const uint32_t *pids, uint32_t count);
 /* CDEF-END */
