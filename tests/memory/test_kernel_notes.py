@@ -136,9 +136,20 @@ taken()
 for _, end in ends:
     print(end.getsockopt(socket.SOL_SOCKET, 42), end.recv(2, socket.MSG_PEEK), end.recv(99))
 """
+# of processor time: stopped by a time of 0, with an interval all the same
+STOPPED_TIMERS = """
+for which in (1, 2):
+    assert libc.setitimer(which, struct.pack("=qqqq", 0, 50000, 0, 0), None) == 0
+taken()
+end = time.process_time() + 0.3
+while time.process_time() < end:
+    pass
+print("goes on")
+"""
 SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptors": NUMBERS.replace("FILES", "44"),
            "places": PLACES, "what was looked at in part": PEEKED,
-           "shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS}
+           "shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS,
+           "timers that were stopped": STOPPED_TIMERS}
 
 
 @pytest.mark.parametrize("what", SCRIPTS)

@@ -2,6 +2,8 @@
 #include "memory/image_engine.h"
 #include "base/check.h"
 
+#include <sys/time.h>
+
 struct action { uint64_t handler, flags, restorer, mask; };
 
 static long at_line(const char *text, const char *word)
@@ -222,7 +224,8 @@ int mm_process_state(struct mm_memory_image *image)
     sys(SYS_arch_prctl, ASKED_FOR, &asked_for);
     for (int i = 0; i < 3; i++) {
         sys(SYS_getitimer, i, &image->interval[i]);
-        if (!(image->interval[i].value_s | image->interval[i].value_us)) {   /* it has run out, its signal still waits */
+        /* it has run out, its signal still waits; one of processor time goes on at once: without a time it was stopped */
+        if (i == ITIMER_REAL && !(image->interval[i].value_s | image->interval[i].value_us)) {
             image->interval[i].value_s = image->interval[i].interval_s;
             image->interval[i].value_us = image->interval[i].interval_us;
         }
@@ -305,7 +308,7 @@ void mm_process_state_back(const struct mm_memory_image *image)
         if (i != SIGKILL && i != SIGSTOP && i != MM_MEMORY_SIGNAL)
             sys(SYS_rt_sigaction, i, &image->action[i], 0, 8);
     for (int i = 0; i < 3; i++)
-        if (image->interval[i].value_s | image->interval[i].value_us)
+        if (image->interval[i].interval_s | image->interval[i].interval_us | image->interval[i].value_s | image->interval[i].value_us)
             sys(SYS_setitimer, i, &image->interval[i], 0);
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (image->pending >> (i - 1) & 1 && i != MM_MEMORY_SIGNAL)
