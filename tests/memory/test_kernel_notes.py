@@ -146,10 +146,20 @@ while time.process_time() < end:
     pass
 print("goes on")
 """
+# what the kernel told it when it began: debuggers find by that where the program lies
+TOLD = """
+def told():
+    with open("/proc/self/auxv", "rb") as file:
+        return file.read()
+before = told()
+taken()
+print(told() == before)
+"""
 SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptors": NUMBERS.replace("FILES", "44"),
            "places": PLACES, "what was looked at in part": PEEKED,
            "shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS,
-           "timers that were stopped": STOPPED_TIMERS}
+           "timers that were stopped": STOPPED_TIMERS,
+           "what the kernel told it": TOLD}
 
 
 @pytest.mark.parametrize("what", SCRIPTS)

@@ -77,15 +77,29 @@ static int places(uint64_t *place)
     return n > 0;
 }
 
+/* What the kernel told the program when that began (/proc/self/auxv): whoever looks at it from outside finds it by that. */
+#define MOST_TOLD 768
+static __attribute__((section("mm_program"))) struct { uint64_t bytes; char words[MOST_TOLD]; } told;
+
+static void note_told(void)
+{
+    long fd = sys_openat(AT_FDCWD, "/proc/self/auxv", O_RDONLY | O_CLOEXEC, 0), n = fd < 0 ? 0 : sys(SYS_read, fd, told.words, MOST_TOLD);
+    if (fd >= 0)
+        sys_close((int)fd);
+    told.bytes = n > 0 && n < MOST_TOLD ? (uint64_t)n : 0;
+}
+
 void mm_layout_of(struct mm_layout *out)
 {
     MM_ASSERT((uint64_t)__stop_mm_program - (uint64_t)variables() <= sizeof out->variable);
     struct mm_engine *e = ENGINE;
     out->library = library();
-    if (e->places_known && !e->places_change)      /* all but the heap's end stay, unless the program changes them */
+    if (e->places_known && !e->places_change) {    /* all but the heap's end stay, unless the program changes them */
         out->place[5] = (uint64_t)sys(SYS_brk, 0);
-    else
+    } else {
         e->places_known = (uint32_t)places(out->place);
+        note_told();
+    }
     own_copy(out->variable, variables(), sizeof out->variable);
 }
 
@@ -264,7 +278,10 @@ void mm_move_rest(const struct mm_layout *was, int elsewhere)
         if (moves(n) && sys(SYS_mremap, n->start, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to) != (long)to)
             mm_cannot_come_back("the kernel does not move ", e->now.path + n->path);
     }
-    struct { uint64_t place[11]; void *auxiliary; uint32_t auxiliary_size, exe; } map = { .exe = ~0u };
+    struct { uint64_t place[11]; const void *auxiliary; uint32_t auxiliary_size, exe; } map = { .exe = ~0u };
+    const typeof(told) *its = mm_as_it_was(was, &told);
+    map.auxiliary = its->words;
+    map.auxiliary_size = (uint32_t)its->bytes;
     own_copy(map.place, was->place, sizeof map.place);
     if (elsewhere && sys(SYS_prctl, PR_SET_MM, PR_SET_MM_MAP, &map, sizeof map, 0) < 0)
         mm_cannot_come_back("the kernel does not take its heap and stack for where they were", "");
