@@ -155,11 +155,33 @@ before = told()
 taken()
 print(told() == before)
 """
+# of shared memory: of an open description, and of the process
+LOCKED = """
+import fcntl
+name = f"/dev/shm/{os.path.basename(os.path.dirname(os.getcwd()))}"
+one, other = (os.open(name, os.O_RDWR | os.O_CREAT, 0o600) for _ in range(2))
+fcntl.flock(one, fcntl.LOCK_EX)
+fcntl.lockf(other, fcntl.LOCK_EX, 5, 10)
+taken()
+child = os.fork()
+if child == 0:
+    new = os.open(name, os.O_RDWR)
+    found = fcntl.fcntl(new, fcntl.F_GETLK, struct.pack("=hhxxxxqqixxxx", 1, 0, 0, 0, 0))
+    print(struct.unpack("=hhxxxxqq", found[:24]))
+    try:
+        fcntl.flock(new, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("is locked", flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+os.unlink(name)
+"""
 SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptors": NUMBERS.replace("FILES", "44"),
            "places": PLACES, "what was looked at in part": PEEKED,
            "shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS,
            "timers that were stopped": STOPPED_TIMERS,
-           "what the kernel told it": TOLD}
+           "what the kernel told it": TOLD,
+           "locked shared memory": LOCKED}
 
 
 @pytest.mark.parametrize("what", SCRIPTS)

@@ -340,7 +340,7 @@ class Tree:
 
 def _segment(entry: DescriptorEntry, segments: dict[Place, int]) -> int:
     """A description of its own of the memory that was made for it."""
-    kind, inode, *_ = map(int, entry.data.split())
+    kind, inode, *_ = map(int, entry.data.partition(b"\n")[0].split())
     fd = os.open(f"/proc/self/fd/{segments[kind, inode]}", entry.flags & ~(os.O_NOFOLLOW | os.O_TMPFILE) | os.O_CLOEXEC)
     os.lseek(fd, entry.position, os.SEEK_SET)
     return fd

@@ -62,7 +62,7 @@ class HeldElsewhere(MetamoriError):
 
 def of(entry: DescriptorEntry) -> list[Lock]:
     """The locks that came by a descriptor; those of dup'ed ones stand at the first of them."""
-    if entry.kind not in ("followed", "file") or entry.same_as >= 0:
+    if entry.kind not in ("followed", "file", "segment") or entry.same_as >= 0:
         return []
     return [Lock.parse(line) for line in proc_inspect.numbers(entry.data, "lock")]
 

@@ -287,7 +287,8 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
     if stat.S_ISFIFO(mode):
         return _pipe(this, run)
     if stat.S_ISREG(mode) and this.path.startswith(_MEMORY):
-        return this.entry("segment", data=b"%d %d" % (1 if this.path.startswith(b"/memfd:") else 2, this.inode))
+        data = b"%d %d" % (1 if this.path.startswith(b"/memfd:") else 2, this.inode)
+        return this.entry("segment", data=b"%b\n%b" % (data, this.locks) if this.locks else data)
     if number := run.nameless.of(this.path, this.st):
         if this.locks:
             raise Refused(f"descriptor {this.fd} is a deleted file, mapped and locked, which cannot come back")

@@ -98,7 +98,8 @@ def with_notices(area: Area, opens: Iterable[Open], images: Iterable[Image]) -> 
 
 def notices(entries: Iterable[DescriptorEntry]) -> bytes:
     """Those of a process, as the preload library takes them (struct mm_came_notice)."""
-    found = ((each.descriptor, [*map(int, each.data.split())]) for each in entries if each.kind == "segment")
+    found = ((each.descriptor, [*map(int, each.data.partition(b"\n")[0].split())]) for each in entries
+             if each.kind == "segment")
     return b"".join(_NOTICE.pack(fd, how, signal, value) for fd, (_, _, *words) in found
                     for how, signal, value in ([words] if words else []))
 
