@@ -176,12 +176,51 @@ if child == 0:
 os.waitpid(child, 0)
 os.unlink(name)
 """
+# a terminal of which nobody has the master any more, one that is in use, and one whose slave nobody has opened yet
+TERMINALS = """
+import errno, fcntl, termios
+def look(fd):
+    found = []
+    for what in lambda: os.write(fd, b"x"), lambda: os.read(fd, 9), lambda: os.isatty(fd):
+        try:
+            found.append(what())
+        except OSError as error:
+            found.append(errno.errorcode[error.errno])
+    return found
+master, gone = os.openpty()
+os.close(master)
+os.dup2(gone, 0)
+master, slave = os.openpty()
+alone = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
+fcntl.ioctl(alone, 0x40045431, bytes(4))
+taken()
+poll = select.poll()
+poll.register(alone, select.POLLIN)
+print(look(gone), look(0), os.isatty(slave), poll.poll(0) == [])
+os.close(fcntl.ioctl(alone, 0x5441, os.O_RDWR | os.O_NOCTTY))
+print(poll.poll(0) == [(alone, select.POLLHUP)])
+"""
+# whose master is told what is done to the terminal, too (TIOCPKT), with something typed that was not read
+PACKETS = """
+import fcntl, termios
+master, slave = os.openpty()
+fcntl.ioctl(master, 0x5420, struct.pack("i", 1))
+os.write(master, b"typed\\n")
+time.sleep(0.1)
+print(os.read(master, 99))
+taken()
+print(os.read(slave, 99), os.write(slave, b"said\\n"), os.read(master, 99))
+termios.tcflush(slave, termios.TCIFLUSH)
+print(os.read(master, 99))
+"""
 SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptors": NUMBERS.replace("FILES", "44"),
            "places": PLACES, "what was looked at in part": PEEKED,
            "shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS,
            "timers that were stopped": STOPPED_TIMERS,
            "what the kernel told it": TOLD,
-           "locked shared memory": LOCKED}
+           "locked shared memory": LOCKED,
+           "terminals": TERMINALS,
+           "a terminal with packets": PACKETS}
 
 
 @pytest.mark.parametrize("what", SCRIPTS)

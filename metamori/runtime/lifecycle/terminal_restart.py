@@ -10,7 +10,7 @@ import termios
 from collections.abc import Iterable, Sequence
 
 from metamori.runtime.lifecycle.descriptor_restart import up
-from metamori.runtime.memory.terminals import PEER, SETTINGS, type_again
+from metamori.runtime.memory.terminals import PEER, SETTINGS, set_packets, type_again
 from metamori.store.format.records import DescriptorEntry
 
 _UNLOCK, _NUMBER = 0x40045431, 0x80045430  # TIOCSPTLCK, TIOCGPTN
@@ -35,18 +35,22 @@ def made(entries: Sequence[DescriptorEntry], base: int) -> list[int]:
             way = each.flags & (os.O_ACCMODE | os.O_NONBLOCK)
             found.append(up(fcntl.ioctl(master, PEER, way | os.O_NOCTTY | os.O_CLOEXEC), base))
     for number, master in masters.items():
-        with os.fdopen(fcntl.ioctl(master, PEER, os.O_RDWR | os.O_NOCTTY), "rb", buffering=0) as slave:
-            settings, typed = _typed(ends[number])
-            if typed and number in slaves: # else nobody has it any more
-                type_again(master, slave.fileno(), typed, settings)
+        settings, typed, flags = _rest(ends[number])
+        if b"alone" not in flags:          # when that is closed again the terminal is hung up, if nobody else has it
+            with os.fdopen(fcntl.ioctl(master, PEER, os.O_RDWR | os.O_NOCTTY), "rb", buffering=0) as slave:
+                if typed and number in slaves:     # else nobody has it any more
+                    type_again(master, slave.fileno(), typed, settings)
+        if b"packets" in flags:
+            set_packets(master, True)
         os.close(master)
     return found
 
 
-def _typed(entry: DescriptorEntry) -> tuple[bytes, bytes]:
-    """Settings, and what was typed before; older checkpoints do not say it."""
+def _rest(entry: DescriptorEntry) -> tuple[bytes, bytes, list[bytes]]:
+    """Settings, what was typed before, and flags; older checkpoints do not say all."""
     words = entry.data.split()
-    return bytes.fromhex(words[2].decode())[:SETTINGS], bytes.fromhex(words[5].decode()) if len(words) > 5 else b""
+    typed = words[5] if len(words) > 5 and words[5] != b"-" else b""
+    return bytes.fromhex(words[2].decode())[:SETTINGS], bytes.fromhex(typed.decode()), words[6:]
 
 
 def _master(number: int, data: bytes) -> int:

@@ -365,7 +365,7 @@ def _is_of_outside(this: Open, run: Run) -> bool:
     if stat.S_ISSOCK(mode):
         return this.inode not in run.sockets
     if stat.S_ISCHR(mode) and os.major(this.st.st_rdev) in _TERMINALS:
-        return os.minor(this.st.st_rdev) not in run.terminals
+        return os.minor(this.st.st_rdev) not in run.terminals and not _is_hung_up(this)
     return (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and not _remembers_nothing(this.st.st_rdev)
 
 
@@ -387,6 +387,8 @@ def _socket(this: Open, run: Run) -> DescriptorEntry:
 
 def _device(this: Open, name: str, run: Run) -> DescriptorEntry:
     terminal = stat.S_ISCHR(this.st.st_mode) and os.major(this.st.st_rdev) in _TERMINALS
+    if terminal and _is_hung_up(this):
+        return this.entry("closed", position=0, data=b"terminal")
     if this.path in proc_inspect.MASTERS or (terminal and os.minor(this.st.st_rdev) in run.terminals):
         from metamori.runtime.memory import terminals  # which few programs have
 
@@ -399,6 +401,12 @@ def _device(this: Open, name: str, run: Run) -> DescriptorEntry:
     if terminal and run.outside == "stdio":
         return this.entry("standard", position=int(this.flags & os.O_ACCMODE == os.O_WRONLY))
     return this.entry("closed", position=0, data=b"terminal" if terminal else b"device")
+
+
+def _is_hung_up(terminal: Open) -> bool:
+    from metamori.runtime.memory import terminals  # which few programs have
+
+    return terminals.is_hung_up(terminal)
 
 
 def _remembers_nothing(device: int) -> bool:

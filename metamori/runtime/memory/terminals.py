@@ -1,6 +1,7 @@
 """Pseudoterminals of a run's own: one process has the master, others the slave, for some of them it is the controlling
 terminal. What an entry says is words: which end, number, settings and size in hex, known numbers of the session and of
-the group in the foreground (0: none), and in hex what was typed and not read yet.
+the group in the foreground (0: none), in hex what was typed and not read yet (-: nothing), and `packets` (TIOCPKT) or
+`alone` (nobody has opened the slave yet).
 
 What was written to the slave must have been read. What was typed only shows when lines are not put together: it is read
 that way, and typed again.
@@ -8,6 +9,7 @@ that way, and typed again.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 
 SETTINGS, SIZE = 36, 8                     # bytes of the kernel's struct termios and of struct winsize
 PEER = 0x5441                              # TIOCGPTPEER
-_PACKETS, _SESSION = 0x80045438, 0x5429    # TIOCGPKT, TIOCGSID
+PACKETS = 0x5420                           # TIOCPKT
+_HAS_PACKETS, _SESSION = 0x80045438, 0x5429    # TIOCGPKT, TIOCGSID
 _LINES, _STOPS, _END, _LEAST = 2, 0x400, 4, 6  # ICANON, IXON, VEOF, VMIN
 _FLAGS = struct.Struct("=IIII")            # of input, output, control, local: what the settings begin with
 _MOST_TYPED = 4000                         # bytes that a terminal holds
@@ -66,15 +69,34 @@ def look(this: Open, known: Callable[[int], int] = int, has_slave: bool = True) 
             return b"slave %d %s" % (number, data.hex().encode())
         poll = select.poll()               # which has the kernel pass on what is on its way
         poll.register(fd, select.POLLIN)
-        if dict(poll.poll(0)).get(fd, 0) & select.POLLIN:
+        events = dict(poll.poll(0)).get(fd, 0)
+        if events & select.POLLIN:         # or, in packet mode, what was done to the terminal
             raise NotBegun(f"descriptor {this.fd} is a terminal of the run's own that holds unread bytes")
-        if struct.unpack("i", fcntl.ioctl(fd, _PACKETS, bytes(4)))[0]:
-            raise Refused(f"descriptor {this.fd} is a terminal in packet mode, which cannot come back")
         session, group = (known(_number(fd, which)) for which in (_SESSION, termios.TIOCGPGRP))
+        flags = [b"packets"] * _has_packets(fd) + [b"alone"] * (not has_slave and not events & select.POLLHUP)
         typed = _typed(fd, data[:SETTINGS]) if has_slave else b""
         if len(typed) > _MOST_TYPED:
             raise Refused(f"descriptor {this.fd} is a terminal that holds more than {_MOST_TYPED} bytes unread")
-    return b"master %d %s %d %d %s" % (number, data.hex().encode(), session, group, typed.hex().encode())
+    words = [b"master %d %s %d %d" % (number, data.hex().encode(), session, group), typed.hex().encode() or b"-"]
+    return b" ".join(words + flags)
+
+
+def is_hung_up(this: Open) -> bool:
+    """Nobody has its master any more; another terminal may have its number."""
+    with _taken(this) as fd:
+        try:
+            fcntl.ioctl(fd, termios.TCGETS, bytes(SETTINGS))
+        except OSError as error:
+            return error.errno == errno.EIO
+    return False
+
+
+def _has_packets(master: int) -> bool:
+    return bool(struct.unpack("i", fcntl.ioctl(master, _HAS_PACKETS, bytes(4)))[0])
+
+
+def set_packets(master: int, on: bool) -> None:
+    fcntl.ioctl(master, PACKETS, struct.pack("i", on))
 
 
 def _number(fd: int, which: int) -> int:
@@ -97,11 +119,14 @@ def _typed(master: int, settings: bytes) -> bytes:
 
 
 def _copied(master: int, slave: int, settings: bytes) -> bytes:
+    packets = _has_packets(master)
+    set_packets(master, False)             # else this would be told to whoever has the master
     fcntl.ioctl(slave, termios.TCSETS, _as_bytes(settings))
     found = b""
     while count := _count(slave):
         found += os.read(slave, count)
     type_again(master, slave, found, settings)
+    set_packets(master, packets)
     return found
 
 
