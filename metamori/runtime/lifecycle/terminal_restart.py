@@ -8,6 +8,7 @@ import signal
 import struct
 import termios
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from metamori.runtime.lifecycle.descriptor_restart import up
 from metamori.runtime.memory.terminals import PEER, SETTINGS, set_packets, type_again
@@ -91,6 +92,24 @@ def take(master: int) -> None:
         fcntl.ioctl(fd, termios.TIOCSCTTY, 0)
     finally:
         os.close(fd)
+
+
+def take_over(group: int) -> None:
+    """As `come_forward`, in the terminal of whoever continues, unless another group than theirs works there."""
+    with suppress(OSError), open("/dev/tty", "rb", buffering=0) as terminal:       # there may be none
+        now = os.tcgetpgrp(terminal.fileno())
+        if now in (group, os.getpgrp()) or not _is_there(now):     # a rollback has ended the one that had it
+            come_forward()
+
+
+def _is_there(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def come_forward() -> None:

@@ -105,7 +105,9 @@ class Tree:
         self.member = dict(zip(pids, self.members, strict=True))
         tree = self.area.head.tree
         numbers = [process.pid for process in self.family]
-        self.outer = next((each.group for each in self.family if each.group not in numbers), 0)
+        said = [each.data for member in self.members for each in member.entry.descriptors if each.kind == "standard"]
+        self.forward, outer = map(int, next(filter(None, said), b"0 0").split())
+        self.outer = next((each.group for each in self.family if each.group not in numbers), outer)
         numbers += [self.outer] if self.outer else []
         for place, number in enumerate(numbers):
             each = tree.member[place]
@@ -177,6 +179,8 @@ class Tree:
             os.setpgid(0, 0)               # after the children: to a group of another namespace nobody can go back
         if process.pid == foreground and not leads_session:
             terminal_restart.come_forward()
+        elif process.pid == self.forward:
+            terminal_restart.take_over(self._slot(self.outer).real)
         self._slot(process.pid).placed = 1
         self._join_group(process)
         for each in children:

@@ -279,7 +279,7 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
     mode, standard = this.st.st_mode, this.standard
     readable = this.flags & _ACCESS == os.O_RDONLY
     if standard >= 0 and not (readable and stat.S_ISREG(mode)) and not (standard > 2 and stat.S_ISSOCK(mode)):
-        return this.entry("standard", position=standard)
+        return this.entry("standard", position=standard, data=_foreground(standard, run) if stat.S_ISCHR(mode) else b"")
     if this.is_place:
         return _place(this)
     if this.fd <= 2 and _is_of_outside(this, run):
@@ -407,6 +407,15 @@ def _is_hung_up(terminal: Open) -> bool:
     from metamori.runtime.memory import terminals  # which few programs have
 
     return terminals.is_hung_up(terminal)
+
+
+def _foreground(fd: int, run: Run) -> bytes:
+    """Of the terminal that the run was given: the group in its foreground, where it is not the run's own, and that."""
+    try:
+        group, own = os.tcgetpgrp(fd), os.getpgrp()
+    except OSError:                        # it is none, or another session's
+        return b""
+    return b"%d %d" % (run.known(group), run.known(own)) if group != own else b""
 
 
 def _remembers_nothing(device: int) -> bool:
