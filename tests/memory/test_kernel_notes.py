@@ -213,6 +213,25 @@ print(os.read(slave, 99), os.write(slave, b"said\\n"), os.read(master, 99))
 termios.tcflush(slave, termios.TCIFLUSH)
 print(os.read(master, 99))
 """
+# an orphan that came to this process, from a session whose leader has gone
+ORPHAN = """
+libc.prctl(36, 1, 0, 0, 0)
+(ready, tells), (waits, goes), me = os.pipe(), os.pipe(), os.getpid()
+first = os.fork()
+if first == 0:
+    os.setsid()
+    leader = os.getpid()
+    if os.fork() == 0:
+        while os.getppid() != me:
+            time.sleep(0.001)
+        os.write(tells, b"x"), os.read(waits, 1)
+        os._exit(os.getsid(0) == leader and os.getppid() == me)
+    os._exit(0)
+os.waitpid(first, 0), os.read(ready, 1)
+taken()
+os.write(goes, b"x")
+print(os.wait()[1])
+"""
 SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptors": NUMBERS.replace("FILES", "44"),
            "places": PLACES, "what was looked at in part": PEEKED,
            "shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS,
@@ -220,7 +239,8 @@ SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptor
            "what the kernel told it": TOLD,
            "locked shared memory": LOCKED,
            "terminals": TERMINALS,
-           "a terminal with packets": PACKETS}
+           "a terminal with packets": PACKETS,
+           "an orphan": ORPHAN}
 
 
 @pytest.mark.parametrize("what", SCRIPTS)

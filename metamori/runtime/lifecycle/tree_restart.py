@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _LOCK = 24                                 # sizeof(struct mm_came_lock), and of struct mm_came_notice
 _PATIENCE_S = 30.0
+_TAKES_ORPHANS = 36                       # PR_SET_CHILD_SUBREAPER
 _REMOVED, _WHOLE = 1, 2                    # MM_CAME_... of shim_c/src/memory/comeback.h
 
 
@@ -154,13 +155,26 @@ class Tree:
     # -- the family ----------------------------------------------------------------------------------
 
     def _children(self, process: FamilyEntry) -> list[FamilyEntry]:
-        return [each for each in self.family if each.parent == process.pid]
+        return [each for each in self.family if each.parent == process.pid and not self._is_taken(each)]
+
+    def _is_taken(self, process: FamilyEntry) -> bool:
+        """An orphan that its parent has taken (PR_SET_CHILD_SUBREAPER), from a session of which that is not."""
+        parent = self.by_pid.get(process.parent)
+        if parent is None or process.session in (0, process.pid, parent.session) or _is_over(process):
+            return False
+        while parent and parent.pid != process.session:
+            parent = self.by_pid.get(parent.parent)
+        return parent is None
 
     def _become(self, process: FamilyEntry) -> None:
         children = self._children(process)
         leads_session = process.session == process.pid
         before = [each for each in children if leads_session and process.session not in self._sessions(each)]
         is_first = process is self.family[0]
+        if any(each.parent == process.pid and self._is_taken(each) for each in self.family):
+            import ctypes  # which few programs need
+
+            ctypes.CDLL(None).prctl(_TAKES_ORPHANS, 1, 0, 0, 0)    # its own image says whether it does so later
         master, foreground = self.terminals.get(process.session, (-1, 0))
         for each in before:
             self._fork(each)
@@ -207,7 +221,8 @@ class Tree:
     def _fork_orphans(self, session: int) -> None:
         """Of a session, by its leader; those that lead one themselves by the first."""
         for each in self.family[1:]:
-            if not each.parent and session == (0 if each.session == each.pid else each.session):
+            if (not each.parent or self._is_taken(each)) and \
+                    session == (0 if each.session == each.pid else each.session):
                 self._orphan(each)
 
     def _orphan(self, process: FamilyEntry) -> None:
@@ -348,6 +363,10 @@ def _segment(entry: DescriptorEntry, segments: dict[Place, int]) -> int:
     fd = os.open(f"/proc/self/fd/{segments[kind, inode]}", entry.flags & ~(os.O_NOFOLLOW | os.O_TMPFILE) | os.O_CLOEXEC)
     os.lseek(fd, entry.position, os.SEEK_SET)
     return fd
+
+
+def _is_over(process: FamilyEntry) -> bool:
+    return process.status != -1 and not is_stopped(process.status)
 
 
 def _has_ended(process: FamilyEntry) -> bool:

@@ -79,8 +79,9 @@ def _entry(known: _Known, pid: int, parent: int, group: int, session: int, outer
 
 
 def _gone(area: Area, living: Sequence[FamilyEntry], ended: list[FamilyEntry]) -> list[FamilyEntry]:
-    """Leaders of sessions and groups whose number nobody has any more: of a session nobody's child, of a group that of
-    the first in it. Refused, where a process is in a session that none of its line could have given it."""
+    """Leaders of sessions and groups whose number nobody has any more: of a session nobody's child, or that of whoever
+    has taken an orphan of it (PR_SET_CHILD_SUBREAPER); of a group that of the first in it. Refused, where a process is
+    in a session that nobody could have given it."""
     by_pid = {process.pid: process for process in (*living, *ended)}
     outer = int(lib.mm_known_number(area.pointer, os.getpgid(area.head.supervisor or 0)))
     gone: dict[int, FamilyEntry] = {}
@@ -88,10 +89,14 @@ def _gone(area: Area, living: Sequence[FamilyEntry], ended: list[FamilyEntry]) -
         number = process.session
         top = list(_line(by_pid, process)) if number else []
         if number and number not in {each.pid for each in top}:
-            if any(each.session != number for each in top) or top[-1] is living[0]:
+            taker = next((each.pid for each in top if each.session != number), 0)
+            leader = by_pid.get(number) or gone.setdefault(number, FamilyEntry(number, taker, number, number, GONE))
+            if taker:                      # which its leader must have had above it
+                is_possible = taker in {each.pid for each in _line({**by_pid, **gone}, leader)}
+            else:
+                is_possible = top[-1] is not living[0] and not (leader.status == GONE and leader.parent)
+            if not is_possible:
                 raise Refused(f"process {process.pid} is in a session whose leader has gone")
-            if number not in by_pid:
-                gone[number] = FamilyEntry(number, 0, number, number, GONE)
     for process in (*living, *ended):      # a parent may wait for a group of which all have ended
         number = process.group
         if number not in by_pid and number not in gone and number != outer:
