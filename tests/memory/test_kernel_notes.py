@@ -232,6 +232,34 @@ taken()
 os.write(goes, b"x")
 print(os.wait()[1])
 """
+# more in it than whoever sent that has room for by now: by TCP, and between a pair
+FULL = """
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+end = server.accept()[0]
+one, other = socket.socketpair()
+client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+client.settimeout(5)
+for n in range(60):
+    client.send(bytes([n]) * 1000)
+one.send(bytes(100000))
+one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4608)
+time.sleep(0.2)
+taken()
+print(end.recv(60000, socket.MSG_WAITALL)[::1000] == bytes(range(60)), len(other.recv(100000, socket.MSG_WAITALL)),
+      [each.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) for each in (client, one)])
+"""
+# of a connection whose other end has ended; this one would end by a reset
+LINGERS = """
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+other = server.accept()[0]
+client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+other.send(b"last words"), other.close()
+time.sleep(0.1)
+taken()
+print(client.recv(99), client.recv(99))
+"""
 SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptors": NUMBERS.replace("FILES", "44"),
            "places": PLACES, "what was looked at in part": PEEKED,
            "shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS,
@@ -240,7 +268,9 @@ SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptor
            "locked shared memory": LOCKED,
            "terminals": TERMINALS,
            "a terminal with packets": PACKETS,
-           "an orphan": ORPHAN}
+           "an orphan": ORPHAN,
+           "full sockets": FULL,
+           "a connection that ends by a reset": LINGERS}
 
 
 @pytest.mark.parametrize("what", SCRIPTS)

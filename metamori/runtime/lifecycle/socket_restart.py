@@ -151,6 +151,7 @@ def again(entries: dict[Place, tuple[DescriptorEntry, bytes]], base: int, given:
             lib.mm_connect(ends[_inode(entry)].fileno(), to, len(to))
     for place, (entry, _) in entries.items():
         this = ends[_inode(entry)]
+        _options(this, _fields(entry), is_filled=True)
         this.setblocking(not entry.flags & os.O_NONBLOCK)
         given[place] = up(this.detach(), base)
 
@@ -194,6 +195,7 @@ def _one(entry: DescriptorEntry, fields: dict[str, list[str]]) -> socket.socket:
     if path:
         os.chmod(path, int(fields["mode"][0], 8))
     if state == "listens":
+        _options(this, fields, is_filled=True)     # which those have that it accepts
         this.listen(int(fields["backlog"][0]))
     this.setsockopt(_SOCKET, socket.SO_REUSEADDR, before)  # not before: connections that come back have the port, too
     return this
@@ -229,12 +231,16 @@ def _send_again(sockets: Sequence[tuple[socket.socket, dict[str, list[str]]]], f
                 carried.send(by_address.get(bytes.fromhex(sender), nameless), data, places, this.getsockname())
 
 
-def _options(this: socket.socket, fields: dict[str, list[str]]) -> None:
+def _options(this: socket.socket, fields: dict[str, list[str]], is_filled: bool = False) -> None:
+    """is_filled: what it held is there, for which smaller buffers may have no room."""
     for line in fields.get("option", []):
         level, name, value = line.split()
         data = bytes.fromhex(value)
         if (int(level), int(name)) in _HALVED:
-            data = struct.pack("=i", struct.unpack("=i", data)[0] // 2)
+            size, = struct.unpack("=i", data)
+            if not is_filled and size < this.getsockopt(int(level), int(name)):
+                continue
+            data = struct.pack("=i", size // 2)
         try:
             this.setsockopt(int(level), int(name), data)
         except OSError:

@@ -33,7 +33,7 @@ def made(sockets: Sequence[Fields]) -> Ends:
     for (own, other), fields in list(by_name.items()):
         if (other, own) not in by_name:    # whoever had it has closed it
             by_name[other, own] = {**fields, "address": [other], "to": [own], "closes": [], "shut": ["0"],
-                                   "server": [str(1 - int(fields["server"][0]))], "waiting": []}
+                                   "option": [], "server": [str(1 - int(fields["server"][0]))], "waiting": []}
     found: Ends = []
     for (own, other), fields in by_name.items():
         peer = by_name[other, own]

@@ -41,6 +41,8 @@ _TCP, _IP, _IPV6, _SOCKET = socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROT
 _REUSED = f"option: {_SOCKET} {socket.SO_REUSEADDR} 01000000"
 _LEFT = "holds a connection that was closed and not accepted yet"
 _NEVER = "and cannot come back with the program"
+_BUFFER_LOCK = 72                           # SO_BUF_LOCK
+_BUFFERS = {socket.SO_SNDBUF: 1, socket.SO_RCVBUF: 2}      # SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK
 # level, names in <asm-generic/socket.h>, <linux/in.h>, <linux/in6.h>, <linux/tcp.h>
 _OPTIONS = {
     _SOCKET: (2, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 18, 20, 21, 25, 29, 34, 35, 36, 37, 40, 42, 46, 47, 60, 76),
@@ -335,10 +337,20 @@ def _options_of(family: int, kind: int) -> list[tuple[int, int]]:
 
 
 def _value(this: socket.socket, level: int, name: int) -> bytes:
+    if level == _SOCKET and name in _BUFFERS and not _chosen(this) & _BUFFERS[name]:
+        return b""
     try:
         return this.getsockopt(level, name, 64)
     except OSError:
         return b""                         # this kernel, or this kind of socket, does not know it
+
+
+def _chosen(this: socket.socket) -> int:
+    """Of its buffers, those whose size the program has set: of others the kernel sees to it as the connection goes."""
+    try:
+        return this.getsockopt(_SOCKET, _BUFFER_LOCK)
+    except OSError:                        # before Linux 5.14
+        return ~0
 
 
 def is_unix_with_unread(this: socket.socket) -> bool:
