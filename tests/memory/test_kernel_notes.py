@@ -260,6 +260,29 @@ time.sleep(0.1)
 taken()
 print(client.recv(99), client.recv(99))
 """
+# one end of IPv6, the other of IPv4: both there, and either one closed
+MAPPED = """
+if not os.path.exists("/proc/net/if_inet6"):
+    sys.exit(77)
+six = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+four = socket.create_server(("127.0.0.1", 0))
+def pair(server):
+    client = socket.socket(socket.AF_INET if server is six else socket.AF_INET6)
+    client.connect(("127.0.0.1" if server is six else "::ffff:127.0.0.1", server.getsockname()[1]))
+    return client, server.accept()[0]
+ends = [[pair(each) for _ in range(3)] for each in (six, four)]
+def names():
+    return [(end.getsockname(), end.getpeername()) for all in ends for end in all[0]]
+for (client, end), (closed, _), (_, gone) in ends:
+    client.send(b"to the server"), end.send(b"to the client")
+    closed.send(b"the last"), closed.close(), gone.send(b"the end"), gone.close()
+before = names()
+time.sleep(0.1)
+taken()
+print(names() == before)
+for (client, end), (_, left), (alive, _) in ends:
+    print(end.recv(99), client.recv(99), [each.recv(99) for each in (left, left, alive, alive)])
+"""
 SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptors": NUMBERS.replace("FILES", "44"),
            "places": PLACES, "what was looked at in part": PEEKED,
            "shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS,
@@ -270,7 +293,8 @@ SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptor
            "a terminal with packets": PACKETS,
            "an orphan": ORPHAN,
            "full sockets": FULL,
-           "a connection that ends by a reset": LINGERS}
+           "a connection that ends by a reset": LINGERS,
+           "connections of two families": MAPPED}
 
 
 @pytest.mark.parametrize("what", SCRIPTS)

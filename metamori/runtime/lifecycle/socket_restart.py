@@ -228,7 +228,16 @@ def _send_again(sockets: Sequence[tuple[socket.socket, dict[str, list[str]]]], f
             data, sender, *places = line.split(" ")
             go_to(cwd)
             with closing(socket.socket(this.family, this.type)) as nameless:
-                carried.send(by_address.get(bytes.fromhex(sender), nameless), data, places, this.getsockname())
+                by = by_address.get(bytes.fromhex(sender), nameless)
+                carried.send(by, data, places, _name_to(by, this))
+
+
+def _name_to(other: socket.socket, this: socket.socket) -> Any:
+    """Its address; where the other one is of IPv4 and it is of IPv6, that of IPv4."""
+    address = this.getsockname()
+    if other.family == this.family:
+        return address
+    return address[0].rpartition(":")[2] or "127.0.0.1", address[1]
 
 
 def _options(this: socket.socket, fields: dict[str, list[str]], is_filled: bool = False) -> None:

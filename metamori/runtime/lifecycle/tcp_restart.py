@@ -14,7 +14,7 @@ from functools import partial
 
 from metamori._area import lib
 from metamori.runtime.lifecycle import child_loop
-from metamori.runtime.memory.socket_names import address_text
+from metamori.runtime.memory.socket_names import address_text, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,27 +27,37 @@ Fields = dict[str, list[str]]
 Ends = list[tuple[Fields, socket.socket]]
 
 
+def _address(fields: Fields, which: str = "address") -> bytes:
+    return bytes.fromhex(fields[which][0])
+
+
+def _names(fields: Fields) -> tuple[bytes, bytes]:
+    """Of both ends."""
+    return plain(_address(fields)), plain(_address(fields, "to"))
+
+
 def made(sockets: Sequence[Fields]) -> Ends:
     """Connected, empty; before the sockets that listen at their ports."""
-    by_name = {(each["address"][0], each["to"][0]): each for each in sockets}
+    by_name = {_names(each): each for each in sockets}
     for (own, other), fields in list(by_name.items()):
         if (other, own) not in by_name:    # whoever had it has closed it
-            by_name[other, own] = {**fields, "address": [other], "to": [own], "closes": [], "shut": ["0"],
-                                   "option": [], "server": [str(1 - int(fields["server"][0]))], "waiting": []}
+            by_name[other, own] = {**fields, "address": fields["to"], "to": fields["address"], "closes": [],
+                                   "shut": ["0"], "option": [], "waiting": [],
+                                   "server": [str(1 - int(fields["server"][0]))]}
     found: Ends = []
     for (own, other), fields in by_name.items():
         peer = by_name[other, own]
         if fields["server"] == ["1"] or (peer["server"] == ["0"] and own < other):
-            server, client = _connected(bytes.fromhex(own), bytes.fromhex(other), fields)
+            server, client = _connected(fields, peer)
             found += [(fields, server), (peer, client)]
     return found
 
 
 def fill(ends: Ends) -> None:
     """What each was about to read is sent by the other one; then those are shut or closed that were."""
-    by_name = {(fields["address"][0], fields["to"][0]): end for fields, end in ends}
+    by_name = {_names(fields): end for fields, end in ends}
     for fields, _ in ends:
-        other = by_name[fields["to"][0], fields["address"][0]]
+        other = by_name[_names(fields)[::-1]]
         other.setblocking(False)
         for data in fields.get("waiting", []):
             if other.send(bytes.fromhex(data)) != len(data) // 2:
@@ -69,16 +79,17 @@ def _new(fields: Fields, at: bytes) -> socket.socket:
     return this
 
 
-def _connected(own: bytes, other: bytes, fields: Fields) -> tuple[socket.socket, socket.socket]:
-    """The end at `own`, which accepts, and the one at `other`; at another port where somebody else has theirs."""
+def _connected(server: Fields, client: Fields) -> tuple[socket.socket, socket.socket]:
+    """The end that accepts, and the other one; at another port where somebody else has theirs."""
+    own, other = _address(server), _address(client)
     deadline = time.monotonic() + _PATIENCE_S
-    for taken, at, to in ((b"", own, other), (other, own, _any_port(other))):
-        found = _when_free(partial(_once, fields, at, to), deadline)
+    for taken, at in ((b"", other), (other, _any_port(other))):
+        found = _when_free(partial(_once, server, own, client, at), deadline)
         if found:
             if taken:
                 _say_moved(taken, own)
             return found
-    found = _once(fields, _any_port(own), _any_port(other))
+    found = _once(server, _any_port(own), client, _any_port(other))
     _say_moved(own, other)
     return found
 
@@ -135,11 +146,12 @@ def _any_port(name: bytes) -> bytes:
     return name[:2] + struct.pack(">H", 0) + name[4:]
 
 
-def _once(fields: Fields, own: bytes, other: bytes) -> tuple[socket.socket, socket.socket]:
-    with closing(_new(fields, own)) as listens:
+def _once(server: Fields, own: bytes, client: Fields, other: bytes) -> tuple[socket.socket, socket.socket]:
+    """At these addresses. One end may be of IPv6 where the other is of IPv4."""
+    with closing(_new(server, own)) as listens:
         listens.listen(1)
-        port = struct.pack(">H", listens.getsockname()[1])
-        client = _connect(_new(fields, other), own[:2] + port + own[4:])
-        server, _ = listens.accept()
-        server.set_inheritable(False)
-        return server, client
+        to, port = _address(client, "to"), struct.pack(">H", listens.getsockname()[1])
+        connects = _connect(_new(client, other), to[:2] + port + to[4:])
+        accepted, _ = listens.accept()
+        accepted.set_inheritable(False)
+        return accepted, connects

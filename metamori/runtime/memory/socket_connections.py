@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import Any, Protocol
 
 from metamori.runtime.memory import backlog, proc_inspect, unix_sockets
-from metamori.runtime.memory.socket_names import is_bound, name_of
+from metamori.runtime.memory.socket_names import is_bound, name_of, plain
 from metamori.tables.record import field, record
 
 _SYN_SENT, _FIN_WAIT2, _CLOSE_WAIT = 2, 5, 8   # of the kernel's list of states of TCP
@@ -27,7 +27,7 @@ def taken(pid: int, fd: int) -> socket.socket:
 
 @record
 class Inside:
-    """All sockets of the run: their inodes, names of both ends of connections, addresses that somebody listens at."""
+    """All sockets of the run: their inodes, names of both ends of connections (`plain`), addresses of who listens."""
 
     inodes: frozenset[int]
     connections: frozenset[tuple[bytes, bytes]] = frozenset()
@@ -62,15 +62,16 @@ def inside(sockets: Mapping[int, _Open], sent: Mapping[int, Sequence[Sent]]) -> 
             with closing(taken(each.pid, each.fd)) as this:
                 own, other = name_of(this), name_of(this, of_peer=True)
                 if own and this.getsockopt(_SOCKET, socket.SO_ACCEPTCONN):
-                    listens.add(own)
+                    listens.add(plain(own))
                     servers[inode] = own
                     if this.family == socket.AF_UNIX:
                         waiting = _waiting_at(inode)
                         asks.update(_backlog_of(inode, waiting, sockets))
                         left.update([inode] if 0 in waiting else [])
                 elif own and other and this.family != socket.AF_UNIX and this.type == socket.SOCK_STREAM:
-                    connections[own, other] = each.pid, each.fd
-                    clients[own] = inode
+                    names = plain(own), plain(other)
+                    connections[names] = each.pid, each.fd
+                    clients[names[0]] = inode
                 elif own and this.type == socket.SOCK_DGRAM and is_bound(this.family, own):
                     datagrams.add(own)
         except OSError:
@@ -113,8 +114,8 @@ def _unsent(place: tuple[int, int], other: tuple[int, int] | None) -> int:
 
 def is_closed(other: bytes, own: bytes) -> bool:
     """The other end is here, and nobody has it any more: it has said that it sends nothing more."""
-    wanted = [backlog.as_proc_says(other), backlog.as_proc_says(own)]
-    return any(words[1:3] == wanted and int(words[3], 16) == _FIN_WAIT2 and words[9] == "0"
+    wanted = [[backlog.as_proc_says(plain(name), mapped) for name in (other, own)] for mapped in (False, True)]
+    return any(words[1:3] in wanted and int(words[3], 16) == _FIN_WAIT2 and words[9] == "0"
                for words in backlog.tcp_lines())
 
 

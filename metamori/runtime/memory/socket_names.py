@@ -12,6 +12,8 @@ from typing import Any
 from metamori._area import ffi, lib
 
 _SOCKADDR = 128
+_INET, _INET6 = (struct.pack("=H", family) for family in (socket.AF_INET, socket.AF_INET6))
+_MAPPED = bytes(10) + b"\xff\xff"
 
 
 def name_of(this: socket.socket, of_peer: bool = False) -> bytes | None:
@@ -24,6 +26,13 @@ def name_of(this: socket.socket, of_peer: bool = False) -> bytes | None:
 
 def is_bound(family: int, name: bytes) -> bool:
     return len(name) > 2 if family == socket.AF_UNIX else name[2:4] != b"\0\0"
+
+
+def plain(name: bytes) -> bytes:
+    """An address of IPv4 that a socket of IPv6 has, as the other end has it that is one of IPv4."""
+    if name[:2] != _INET6 or not name[8:].startswith(_MAPPED):
+        return name
+    return _INET + name[2:4] + name[20:24] + bytes(8)
 
 
 def path_of(name: bytes) -> bytes:
@@ -63,6 +72,12 @@ def bound_to(name: bytes, names: Collection[bytes]) -> bytes | None:
         return name if name in names else None
     anywhere = name[:4] + bytes(max(0, len(name) - 4))
     return anywhere if anywhere in names and _is_here(name) else None
+
+
+def reaches(name: bytes, names: Collection[bytes]) -> bool:
+    """Whether a socket of the run has it, which may be one of IPv6 where this is of IPv4, or the other way round."""
+    four = {_INET + each[2:4] + bytes(12) for each in names if each[:2] == _INET6 and not any(each[8:24])}
+    return bound_to(plain(name), {*names, *map(plain, names), *four}) is not None
 
 
 def _is_here(name: bytes) -> bool:

@@ -29,7 +29,16 @@ from contextlib import closing, suppress
 
 from metamori.runtime.memory import backlog, unix_sockets, unread
 from metamori.runtime.memory.socket_connections import Inside, Sent, is_closed, is_on_its_way, taken
-from metamori.runtime.memory.socket_names import address_text, bound_to, is_bound, name_of, path_of, sockaddr
+from metamori.runtime.memory.socket_names import (
+    address_text,
+    bound_to,
+    is_bound,
+    name_of,
+    path_of,
+    plain,
+    reaches,
+    sockaddr,
+)
 from metamori.tables.record import record, replace
 
 _FAMILIES = {socket.AF_UNIX: "a unix socket", socket.AF_INET: "a socket", socket.AF_INET6: "a socket"}
@@ -181,7 +190,8 @@ def _state(this: socket.socket, unix: dict[int, bytes], own: bytes | None, other
     if this.type != socket.SOCK_STREAM:
         return "sends" if other else "waits"
     if this.proto in (0, _TCP) and this.getsockopt(_TCP, socket.TCP_INFO, 1)[0] != _CLOSED:
-        return "tcp" if own and other and ((other, own) in inside.connections or is_closed(other, own)) else "reset"
+        is_ours = own and other and ((plain(other), plain(own)) in inside.connections or is_closed(other, own))
+        return "tcp" if is_ours else "reset"
     events = _events(this, select.POLLRDHUP)
     if events & select.POLLERR or other:
         return "reset"
@@ -208,7 +218,7 @@ def _verdict(seen: _Seen) -> Found:
         what = f"{seen.what} that listens at {address_text(seen.own or b'')}"
         return Found(b"", True, True, what, _LEFT, "that is lost")
     other, what = seen.other, seen.what
-    leads_out = seen.state == "reset" or (seen.state == "sends" and not bound_to(other or b"", seen.inside.datagrams))
+    leads_out = seen.state == "reset" or (seen.state == "sends" and not reaches(other or b"", seen.inside.datagrams))
     if leads_out:
         what = f"a connection to {address_text(other)}" if other else f"{what} with a connection"
     soon = seen.state == "reset" and is_on_its_way(seen.this, other, seen.inside)
@@ -240,7 +250,7 @@ def _connection(seen: _Seen) -> list[str]:
     """Within the run."""
     own, other = seen.own or b"", seen.other or b""
     what = f"a connection to {address_text(other)}"
-    if unsent := dict(seen.inside.unsent).get((own, other)):
+    if unsent := dict(seen.inside.unsent).get((plain(own), plain(other))):
         raise _Cannot(what, f"has {unsent} bytes sent that have not reached the other end yet")
     if unread.has_mark(seen.this):
         raise _Cannot(what, f"holds {unread.URGENT}")
@@ -289,7 +299,7 @@ def _datagrams(seen: _Seen) -> list[str]:
         return []
     found = []
     for data, sender, places in _waiting(seen):
-        own = bound_to(sockaddr(seen.this.family, sender), seen.inside.datagrams)
+        own = bound_to(plain(sockaddr(seen.this.family, sender)), seen.inside.datagrams)
         if sender and own is None and seen.is_unix:
             raise _Cannot(seen.what, f"holds a message of a socket that is closed, {_NEVER}")
         if seen.is_unix or own is not None:
