@@ -141,6 +141,10 @@ CASES = {
                  "is io_uring, which cannot come back with the program"),
     "a mapped ring": ("import ctypes; p = (ctypes.c_uint * 30)(); ring = ctypes.CDLL(None).syscall(425, 64, p);"
                       + MAPPED + "os.close(ring)", "", "io_uring is in use"),
+    "a namespace": ("fd = os.open('/proc/self/ns/net', os.O_RDONLY)", "", "is 'net:["),
+    "segments of memory": (
+        "import ctypes; ctypes.CDLL(None).syscall(154, 17, (ctypes.c_uint * 4)(0, 4096, 4096, 81), 16)", "",
+        "it has segments of memory of its own (modify_ldt)"),
     "asynchronous I/O": ("import ctypes; ctypes.CDLL(None).syscall(206, 4, ctypes.byref(ctypes.c_ulong()))", "",
                          "asynchronous I/O of the kernel is in use"),
     "a private mapping of a memory file": (

@@ -247,7 +247,8 @@ def entries(run: Run, opens: Sequence[Open], followed: Mapping[int, Followed]) -
         mapped = run.nameless.of(this.path, this.st)
         if mapped and (known.named if known and known.tracked else this.st.st_nlink):
             raise another_name(this.path)
-        if known and not removed and not mapped and (known.tracked or not this.path.startswith(_MEMORY)) \
+        is_file = this.path[:1] == b"/" and not this.path.startswith(_MEMORY)
+        if known and not removed and not mapped and (known.tracked or is_file) \
                 and (this.st.st_dev, this.st.st_ino) in known.files:
             locks = b"" if known.fit in by_fit else this.locks
             position = known.position if known.position >= 0 else this.position
@@ -296,7 +297,8 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
     if stat.S_ISREG(mode) and _is_queue(this):
         run.queues.append(this)
         return this.entry("segment", position=0, data=b"%d %d" % (QUEUE, this.inode))
-    if (stat.S_ISREG(mode) and this.st.st_nlink and this.path != SECRET) or stat.S_ISDIR(mode):
+    is_path = this.path.startswith(b"/") and this.path != SECRET   # of a namespace it is none
+    if (stat.S_ISREG(mode) and this.st.st_nlink and is_path) or stat.S_ISDIR(mode):
         return this.entry("file", data=this.locks)
     if stat.S_ISSOCK(mode):
         return _socket(this, run)

@@ -196,6 +196,7 @@ static int gather(void)
     struct mm_engine *e = ENGINE;
     struct mm_memory *m = mm_my_memory;
     struct mm_memory_image *image = &e->image;
+    uint64_t segment;
     int r = m->maps_changed ? mm_maps_read(&e->now, 0) : e->maps_read;
     for (uint64_t i = 0; i < e->now.areas && r == 0; i++) {
         const char *why = mm_map_refused(&e->now, &e->now.area[i]);
@@ -208,6 +209,8 @@ static int gather(void)
         return refuse_image("it has protection keys", "");
     if (has_own_folder())
         return refuse_image("a thread has a working folder of its own (unshare)", "");
+    if (sys(SYS_modify_ldt, 0, &segment, sizeof segment) > 0)
+        return refuse_image("it has segments of memory of its own (modify_ldt)", "");
     if (e->tiles)
         return refuse_image("it computes in tiles of the processor (AMX)", "");
     int state = mm_process_state(image);
