@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -283,6 +287,35 @@ print(names() == before)
 for (client, end), (_, left), (alive, _) in ends:
     print(end.recv(99), client.recv(99), [each.recv(99) for each in (left, left, alive, alive)])
 """
+# it has used more of its stack than it may by now
+STACK = """
+import resource
+compares = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+sys.setrecursionlimit(99999)
+def deep(n):
+    if n:
+        libc.qsort((ctypes.c_int * 2)(), 2, 4, compares(lambda one, other: deep(n - 1) or 0))
+deep(1000)
+resource.setrlimit(resource.RLIMIT_STACK, (1 << 19, 1 << 19))
+taken()
+print(resource.getrlimit(resource.RLIMIT_STACK))
+"""
+# its command line is gone
+WIPED = """
+word = ctypes.c_void_p.in_dll(libc, "program_invocation_name").value
+ctypes.memset(word, 0, len(ctypes.string_at(word)))
+taken()
+print("goes on")
+"""
+# modes that shut out its own user: shared memory, and the folder that it is in
+MODES = """
+name = f"/dev/shm/{os.path.basename(os.path.dirname(os.getcwd()))}"
+memory = os.open(name, os.O_RDWR | os.O_CREAT, 0o400)
+os.mkdir("shut"), os.chdir("shut"), os.chmod(".", 0)
+taken()
+print(os.pwrite(memory, b"x", 0), os.fstat(memory).st_mode, os.getcwd()[-4:], os.stat(os.getcwd()).st_mode)
+os.unlink(name)
+"""
 SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptors": NUMBERS.replace("FILES", "44"),
            "places": PLACES, "what was looked at in part": PEEKED,
            "shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS,
@@ -294,7 +327,18 @@ SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptor
            "an orphan": ORPHAN,
            "full sockets": FULL,
            "a connection that ends by a reset": LINGERS,
-           "connections of two families": MAPPED}
+           "connections of two families": MAPPED,
+           "a large stack": STACK,
+           "no command line": WIPED}
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A folder that any user can enter."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place)
 
 
 @pytest.mark.parametrize("what", SCRIPTS)
@@ -304,6 +348,13 @@ def test_they_are_as_they_were(tmp_path: Path, what: str) -> None:
     assert case.native.status in (0, 77), case.native
     run_of(case)
     assert case.errors().count("taken") == 1
+    came_back(case, 1)
+
+
+def test_modes_that_shut_its_user_out(open_to_all: Path) -> None:
+    (open_to_all / "script").write_text(TAKEN + MODES)
+    case = Memory(open_to_all, ["/usr/bin/python3", open_to_all / "script"], user=None if os.geteuid() else "nobody")
+    assert case.start().wait(300) == 0, case.errors()
     came_back(case, 1)
 
 

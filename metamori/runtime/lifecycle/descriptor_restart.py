@@ -9,7 +9,7 @@ import resource
 import stat
 import struct
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from metamori._area import lib
 from metamori.runtime.lifecycle import child_loop
@@ -19,6 +19,7 @@ from metamori.store.io.os_io import opened_up
 
 GONE = b" (deleted)"                       # the kernel's words behind what was a path
 _HIGH = 100000
+_STACK = 1 << 30                           # bytes: without a limit mappings would be at other places
 _AT = "at:"                               # memory/sets.py
 Place = tuple[int, int]                    # number of a process, descriptor
 _POLLED = 0x0fffffff                       # of an epoll entry's events, those that it waits for
@@ -26,18 +27,31 @@ _SET_SIZE, _USUAL_SIZE = 1031, 65536        # F_SETPIPE_SZ
 _SET_TICKS = 0x40085400                    # TFD_IOC_SET_TICKS
 
 
-def in_place(launch: Launch) -> None:
-    """Folder, umask and limits as the program had them."""
+def in_place(launch: Launch, but: Collection[int] = ()) -> None:
+    """Folder, umask and limits as the program had them. but: limits that are as wide as may be."""
     for number, (soft, hard) in enumerate(launch.limits):
-        _limit(number, soft, hard)
+        if number in but:
+            widest = resource.getrlimit(number)[1]
+            _limit(number, max(soft, _STACK) if number == resource.RLIMIT_STACK and soft >= 0 else widest, widest)
+        else:
+            _limit(number, soft, hard)
     go_to(launch.cwd)
     os.umask(launch.umask)
+
+
+def words_of(launch: Launch) -> list[bytes]:
+    """Its command line, which a program may have wiped out."""
+    words = [*launch.argv] or [b""]
+    return [words[0] or launch.exe, *words[1:]]
 
 
 def go_to(folder: bytes) -> None:
     """The folder that a process was in, which can have been removed."""
     try:
         os.chdir(folder)
+    except PermissionError:                # shut since it went there
+        with opened_up([folder], inside=True):
+            os.chdir(folder)
     except FileNotFoundError:
         if not folder.endswith(GONE):
             raise

@@ -17,7 +17,7 @@ from metamori.runtime.area import launch_record
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.lifecycle import queue_restart, segment_restart, socket_restart, sysv_restart, tree_restart
-from metamori.runtime.lifecycle.descriptor_restart import GONE, in_place
+from metamori.runtime.lifecycle.descriptor_restart import GONE, in_place, words_of
 from metamori.runtime.memory import file_locks, images, proc_inspect, watches
 from metamori.store.format.records import Launch, MappedEntry, MemoryEntry, Meta
 from metamori.store.read import image, image_chain
@@ -201,4 +201,4 @@ def become(start: Start) -> None:
     if start.tree is not None:
         start.tree.become()
     in_place(start.launch)
-    os.execve(start.launch.exe, list(start.launch.argv), start.environ)
+    os.execve(start.launch.exe, words_of(start.launch), start.environ)

@@ -11,6 +11,7 @@ import errno
 import os
 import resource
 import signal
+import stat
 import struct
 import time
 from dataclasses import dataclass, field
@@ -28,11 +29,12 @@ from metamori.runtime.lifecycle import (
     sysv_restart,
     terminal_restart,
 )
-from metamori.runtime.lifecycle.descriptor_restart import Place, in_place, open_one, pipes, put_all, up
+from metamori.runtime.lifecycle.descriptor_restart import Place, in_place, open_one, pipes, put_all, up, words_of
 from metamori.runtime.memory import file_locks, queues, sysv, watches
 from metamori.runtime.memory.family import GONE
 from metamori.runtime.memory.stopped import KNOWN, is_stopped
 from metamori.store.format.records import DescriptorEntry, FamilyEntry, Launch, MemoryEntry, Meta
+from metamori.store.io.os_io import opened_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
 
 _LOCK = 24                                 # sizeof(struct mm_came_lock), and of struct mm_came_notice
 _PATIENCE_S = 30.0
+_NO_LIMIT = 2**64 - 1
 _TAKES_ORPHANS = 36                       # PR_SET_CHILD_SUBREAPER
+_LATE = resource.RLIMIT_DATA, resource.RLIMIT_STACK, resource.RLIMIT_AS     # set when all are back: MM_LATE_LIMITS
 _REMOVED, _WHOLE = 1, 2                    # MM_CAME_... of shim_c/src/memory/comeback.h
 
 
@@ -261,7 +265,7 @@ class Tree:
 
     def _become_program(self, member: Member) -> None:
         entry = member.entry
-        in_place(member.launch)
+        in_place(member.launch, but=_LATE)
         given = {fd: high for (pid, fd), high in self.given.items() if pid == entry.pid}
         for each in member.descriptors:
             if each.kind == "pidfd" and each.same_as < 0:
@@ -272,7 +276,7 @@ class Tree:
             if each.kind == "epoll" and each.same_as < 0 and each.descriptor not in shared:
                 descriptor_restart.watch(each, partial(self._source, entry.pid))
         self._slot(entry.pid).comes_back = 1
-        os.execve(member.launch.exe, list(member.launch.argv), member.environ)
+        os.execve(member.launch.exe, words_of(member.launch), member.environ)
 
     def _source(self, pid: int, place: Place) -> int:
         return place[1] if place[0] == pid and place[1] >= 0 else self.given[place]
@@ -299,7 +303,8 @@ class Tree:
         watched, watched_paths = watches.packed(each for each in entry.descriptors if each.descriptor not in shared)
         counts = (len(member.images), len(member.descriptors), len(held) // _LOCK, len(segments), len(notices) // _LOCK,
                   len(watched_paths))
-        data = struct.pack("=IIIIII", *counts) + held + notices + watched
+        limits = [each & _NO_LIMIT for number in _LATE for each in entry.limits[number]]
+        data = struct.pack("=IIIIII6Q", *counts, *limits) + held + notices + watched
         for each in member.descriptors:
             data += struct.pack("=iiII", each.descriptor, each.same_as, each.close_on_exec, each.kind == "followed")
         known = {(each.kind, each.inode): each for each in self.meta.segments}
@@ -360,7 +365,13 @@ class Tree:
 def _segment(entry: DescriptorEntry, segments: dict[Place, int]) -> int:
     """A description of its own of the memory that was made for it."""
     kind, inode, *_ = map(int, entry.data.partition(b"\n")[0].split())
-    fd = os.open(f"/proc/self/fd/{segments[kind, inode]}", entry.flags & ~(os.O_NOFOLLOW | os.O_TMPFILE) | os.O_CLOEXEC)
+    path = b"/proc/self/fd/%d" % segments[kind, inode]
+    flags = entry.flags & ~(os.O_NOFOLLOW | os.O_TMPFILE) | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags)
+    except PermissionError:                # made with a mode that its own creator's descriptor is not bound by
+        with opened_up([os.path.realpath(path)], file_bits=stat.S_IRUSR | stat.S_IWUSR):
+            fd = os.open(path, flags)
     os.lseek(fd, entry.position, os.SEEK_SET)
     return fd
 

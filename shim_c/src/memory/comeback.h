@@ -39,10 +39,12 @@ struct mm_watched {
     uint64_t dev, ino;
     uint32_t length, pad_;
 };
+#define MM_LATE_LIMITS 3               /* of data, stack and address space: less of it may be allowed than it takes to come back */
 /* locks, notices, watches, descriptors, segments, then the paths of images, the complete one first, and of what is watched, each ended
  * by 0 */
 struct mm_comeback {
     uint32_t images, descriptors, locks, segments, notices, watches;
+    uint64_t limit[MM_LATE_LIMITS][2];
 };
 /* CDEF-END */
 

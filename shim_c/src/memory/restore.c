@@ -8,6 +8,7 @@
 #include "base/opened_up.h"
 
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static void read_tables(const char *path)
@@ -328,11 +329,25 @@ static void stand_still(struct mm_member *this)
     }
 }
 
+/* As far as this user may. */
+static void limits_back(const struct mm_comeback *c)
+{
+    static const int of[MM_LATE_LIMITS] = { RLIMIT_DATA, RLIMIT_STACK, RLIMIT_AS };
+    for (int i = 0; i < MM_LATE_LIMITS; i++) {
+        uint64_t now[2], soft = c->limit[i][0];
+        if (sys(SYS_prlimit64, 0, of[i], c->limit[i], 0) == 0 || sys(SYS_prlimit64, 0, of[i], 0, now) < 0)
+            continue;
+        now[0] = soft < now[1] ? soft : now[1];
+        sys(SYS_prlimit64, 0, of[i], now, 0);
+    }
+}
+
 /* All are back, and from here on nothing fails: one that began to run could not be taken back. */
 static void run_or_stop(const struct mm_thread *main, uint32_t others)
 {
     struct mm_engine *e = ENGINE;
     struct mm_member *this = mm_this_member();
+    limits_back(plan().how);
     mm_let_children_stop(&e->image);
     mm_threads_set(main, others);
     if (this->stops)
