@@ -316,6 +316,20 @@ taken()
 print(os.pwrite(memory, b"x", 0), os.fstat(memory).st_mode, os.getcwd()[-4:], os.stat(os.getcwd()).st_mode)
 os.unlink(name)
 """
+# a unix socket that was renamed since it got its name, connected to, and asked
+RENAMED = """
+server, client, late = (socket.socket(socket.AF_UNIX) for _ in range(3))
+server.bind("new"), server.listen(5), os.chmod("new", 0o640), os.rename("new", "name")
+client.connect("name")
+end = server.accept()[0]
+late.connect("name")
+taken()
+print([server.getsockname(), client.getpeername(), late.getpeername(), os.stat("name").st_mode, os.path.exists("new")])
+other = server.accept()[0]
+late.send(b"late"), client.send(b"client")
+print(other.recv(9), end.recv(9))
+server.close(), os.unlink("name")
+"""
 SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptors": NUMBERS.replace("FILES", "44"),
            "places": PLACES, "what was looked at in part": PEEKED,
            "shut connections": SHUT, "what has fired once": FIRED, "timers that ran out": TICKS,
@@ -329,7 +343,8 @@ SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptor
            "a connection that ends by a reset": LINGERS,
            "connections of two families": MAPPED,
            "a large stack": STACK,
-           "no command line": WIPED}
+           "no command line": WIPED,
+           "a socket that was renamed": RENAMED}
 
 
 @pytest.fixture

@@ -50,6 +50,13 @@ def _address(fields: dict[str, list[str]], name: str = "address") -> bytes:
     return bytes.fromhex(fields.get(name, [""])[0])
 
 
+def _paths(fields: dict[str, list[str]], name: str = "address") -> list[bytes]:
+    """Of a unix socket: that which it was bound to, and that by which it is called since."""
+    path = path_of(_address(fields, name))
+    called = bytes.fromhex(fields["called"][0]) if "called" in fields and name == "address" else os.path.basename(path)
+    return [*dict.fromkeys((path, os.path.join(os.path.dirname(path), called)))] if path else []
+
+
 class _Sockets:
     """Of processes that are alive and go back: what these have is free by then."""
 
@@ -101,10 +108,10 @@ def check(entries: Iterable[tuple[DescriptorEntry, bytes]], own: Collection[int]
         fields = _fields(entry)
         address = _address(fields)
         for name in ("address", "name"):   # the second is taken for a moment, also where nobody listens any more
-            path = path_of(_address(fields, name))
-            place = os.path.join(cwd, path)
-            if path and not (own and ours.have_name(place)) and _taken(place, fields):
-                raise InUse(entry, name)
+            for path in _paths(fields, name):
+                place = os.path.join(cwd, path)
+                if not (own and ours.have_name(place)) and _taken(place, fields):
+                    raise InUse(entry, name)
         if address and not path_of(address) and fields["state"][0] not in ("tcp", "asks"):
             with closing(_new(fields)) as this:
                 if not (own and ours.have(this, address)):
@@ -136,9 +143,11 @@ def again(entries: dict[Place, tuple[DescriptorEntry, bytes]], base: int, given:
     for fields, end in connected:          # the kernel lets listeners have their ports when these say that it may
         _options(end, fields)
     tcp_restart.fill(connected)
+    called = {_inode(entry): paths[-1] for entry, fields in sockets if (paths := _paths(fields))}
     for entry, fields in sorted((each for each in sockets if each[1]["state"] == ["asks"]), key=_turn):
-        go_to(folder_of.get(fields["turn"][0].split()[0], b"/"))
-        ends[_inode(entry)] = _asking(fields)
+        listener = fields["turn"][0].split()[0]
+        go_to(folder_of.get(listener, b"/"))
+        ends[_inode(entry)] = _asking(fields, called.get(listener, b""))
     ends.update({_inode(entry): end for (entry, fields) in sockets for its, end in connected if its is fields})
     fds = {**given, **{place: ends[_inode(entry)].fileno() for place, (entry, _) in entries.items()}}
     carried = _Carried({**fds, **{place: fds[of] for place, of in shared.items() if of in fds}})
@@ -184,7 +193,8 @@ def _one(entry: DescriptorEntry, fields: dict[str, list[str]]) -> socket.socket:
     state, address = fields["state"][0], _address(fields)
     this = _broken(fields, state) if state in ("reset", "ended") else _new(fields)
     _options(this, fields)
-    if path := path_of(address):
+    paths = _paths(fields)
+    for path in paths:
         if _taken(path, fields):
             raise InUse(entry)
         if os.path.lexists(path):
@@ -192,8 +202,9 @@ def _one(entry: DescriptorEntry, fields: dict[str, list[str]]) -> socket.socket:
     before = this.getsockopt(_SOCKET, socket.SO_REUSEADDR)
     if address:
         _bind(this, entry, address)
-    if path:
-        os.chmod(path, int(fields["mode"][0], 8))
+    if paths:
+        os.chmod(paths[0], int(fields["mode"][0], 8))
+        os.rename(paths[0], paths[-1])
     if state == "listens":
         _options(this, fields, is_filled=True)     # which those have that it accepts
         this.listen(int(fields["backlog"][0]))
@@ -205,9 +216,11 @@ def _turn(each: tuple[DescriptorEntry, dict[str, list[str]]]) -> int:
     return int(each[1]["turn"][0].split()[1])
 
 
-def _asking(fields: dict[str, list[str]]) -> socket.socket:
-    """Connected to one that listens by now; nobody accepts it before the program does."""
+def _asking(fields: dict[str, list[str]], called: bytes) -> socket.socket:
+    """Connected to one that listens by now, by what that is called; nobody accepts it before the program does."""
     own, to = _address(fields), _address(fields, "to")
+    if called:
+        to = to[:2] + called + b"\0"
     this = tcp_restart.asking(fields, own, to) if own else _new(fields)
     _options(this, fields)
     this.setblocking(False)                # else a full backlog would be waited for

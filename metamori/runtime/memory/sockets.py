@@ -10,7 +10,7 @@ What is found is lines of text in the descriptor's entry:
     ended (both ways)
   server: 1, of the end of a TCP connection that was accepted; backlog: N; address:, to: a sockaddr in hex
   turn: of a socket that asks: inode of the one that listens, and its place there
-  mode: of the name of a unix socket, octal
+  mode: of the name of a unix socket, octal; called: its name in that folder, where it was renamed since
   option: LEVEL NAME VALUE (hex), each that differs from a new socket's
   name: of an end of a pair, a sockaddr in hex; to: of its other end; peer: the inode of the pair's other end
   shut: 1 nothing more is received, 2 sent; waiting: bytes in hex, not read yet
@@ -273,10 +273,11 @@ def _address(seen: _Seen) -> list[str]:
     lines = [f"address: {seen.bound.hex()}"]
     if path := path_of(seen.bound):
         place = os.path.join(b"/proc/%d/cwd" % seen.pid, path)
-        if not unix_sockets.is_there(place, seen.unix):
+        there = unix_sockets.found(place, seen.unix)
+        if not there or (there != place and seen.state != "listens"):
             raise _Cannot(f"{seen.what} that was called {os.fsdecode(path)}", "cannot come back: the name is gone",
                           soon=False)
-        lines.append(f"mode: {os.stat(place).st_mode & 0o7777:o}")
+        lines += [f"mode: {os.stat(there).st_mode & 0o7777:o}", f"called: {os.path.basename(there).hex()}"]
     return lines
 
 

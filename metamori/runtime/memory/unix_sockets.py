@@ -8,7 +8,7 @@ import socket
 import stat
 import struct
 from collections.abc import Collection
-from contextlib import closing
+from contextlib import closing, suppress
 
 
 def attributes(inode: int) -> dict[int, bytes]:
@@ -48,3 +48,14 @@ def is_there(place: bytes, unix: dict[int, bytes]) -> bool:
     except OSError:
         return False
     return stat.S_ISSOCK(st.st_mode) and (1 not in unix or number(unix, 1) == st.st_ino & 0xffffffff)
+
+
+def found(place: bytes, unix: dict[int, bytes]) -> bytes:
+    """Where it is: it may have been renamed since, in its folder; b"": nowhere there."""
+    if is_there(place, unix):
+        return place
+    with suppress(OSError), os.scandir(os.path.dirname(place)) as entries:
+        for each in entries:
+            if each.inode() & 0xffffffff == number(unix, 1) and is_there(each.path, unix):
+                return each.path
+    return b""
