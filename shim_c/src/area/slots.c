@@ -153,6 +153,14 @@ int mm_set_path(struct mm_area *a, struct mm_pif *p, const char *path)
 static void changing(struct mm_header *h) { __atomic_store_n(&h->pif_generation, h->pif_generation | 1, __ATOMIC_SEQ_CST); }
 static void changed(struct mm_header *h) { __atomic_store_n(&h->pif_generation, (h->pif_generation | 1) + 1, __ATOMIC_RELEASE); }
 
+/* All of a slot but the lock of its names: whoever waits for that, or has just dropped the slot, takes it and lets it go meanwhile. */
+static void fill(struct mm_pif *p, const struct mm_pif *made)
+{
+    const size_t behind = offsetof(struct mm_pif, names_lock) + sizeof p->names_lock;
+    memcpy(p, made, offsetof(struct mm_pif, names_lock));
+    memcpy((char *)p + behind, (const char *)made + behind, sizeof *p - behind);
+}
+
 /* A PIF for a file that has none; another thread or process may have been first.  as: what it is from the first moment
  * on, since whoever finds it acts on that.  It says the file's birth where the filesystem knows it: a file with two PIFs
  * has its bytes in two places; so it is in use when all else is there.  0: no room (ENOSPC). */
@@ -181,9 +189,8 @@ uint32_t mm_pif_make(struct mm_area *a, const struct mm_pif *as, const char *pat
         made.next_mapped = p->next_mapped;
         made.listed = p->listed;
         made.reused = p->reused;
-        made.names_lock = p->names_lock;   /* whoever waits for it, or has just dropped the slot, is true to it */
         made.flags = 0;
-        *p = made;
+        fill(p, &made);
         if (mm_set_path(a, p, path) < 0) {
             p->next_hash = h->free_pif;
             h->free_pif = slot;
