@@ -25,16 +25,7 @@ static long truncate_by_name(int fd, uint32_t slot)
     return (opened & O_ACCMODE) == O_RDWR ? mm_truncate(slot, home, 0) : -ETXTBSY;
 }
 
-/* Between the kernel's open and our note of it the file lost its last name, and whoever took that knew of nobody who has it
- * open: the call is made once more, as if it had come now.  Not where the path leads to that file without being its name. */
 #define OPEN_AGAIN 1000                /* no errno */
-static int too_late(int fd, int dir, const char *given)
-{
-    struct stat a, b;
-    uint32_t slot = given && (unsigned)fd < MM_FDS ? __atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED) : 0;
-    return slot && UNLIKELY(mm_pif_at(mm_area, slot)->flags & MM_NAMELESS) && sys(SYS_fstat, fd, &a) == 0
-        && (sys(SYS_newfstatat, dir, given, &b, 0) < 0 || a.st_ino != b.st_ino || a.st_dev != b.st_dev);
-}
 
 /* Take note of a new descriptor; if there is no room for the note, the call fails as on a full disk. */
 static inline __attribute__((always_inline)) int noted_by(int fd, int flags, mode_t mode, int created, const char *path, int dir, const char *given)
@@ -44,7 +35,7 @@ static inline __attribute__((always_inline)) int noted_by(int fd, int flags, mod
     int saved = errno;
     enter();
     long e = mm_opened(fd, flags, mode, created, path);
-    if (e == 0 && !created && too_late(fd, dir, given))
+    if (e == 0 && !created && mm_too_late(fd, dir, given))
         e = -OPEN_AGAIN;
     if (e == 0 && (flags & O_TRUNC) && !created && mm_has_lapsed())
         e = -ESRCH;

@@ -34,34 +34,34 @@ static uint64_t blocks_of(const struct mm_pif *p, uint64_t home, uint64_t size)
     return sum < most ? sum : most;
 }
 
-/* Looked at before the kernel is asked.  0: no file has a size or a time of its own yet, so its answer is the answer. */
-static uint32_t own_sizes(void) { return mm_area ? __atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE) : UINT32_MAX; }
+/* Looked at before the kernel is asked, with which PIFs there are.  0: no file has a size or a time of its own yet, so its answer is the
+ * answer. */
+static uint64_t own_sizes(void)
+{
+    uint32_t count = mm_area ? __atomic_load_n(&mm_area->head->virtual_count, __ATOMIC_ACQUIRE) : UINT32_MAX;
+    return LIKELY(!count) || !mm_area ? count
+         : (uint64_t)__atomic_load_n(&mm_area->head->pif_generation, __ATOMIC_ACQUIRE) << 32 | count;
+}
 
-/* If not, it may have been written back since the kernel was asked, when its size was not yet the kernel's: own_sizes then is another. */
+/* If not, it may have been written back since the kernel was asked, when its size was not yet the kernel's, or have gone with its last name:
+ * own_sizes then is another. */
 static int has_own_size(const struct mm_pif *p)
 {
     MM_STOP("stat.asked");
     return (__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL) != 0;
 }
 
-static __attribute__((noinline)) void ask_kernel_again(struct stat *st, int dir, const char *path, int flags)
-{
-    struct stat again;
-    if (REAL(fstatat)(dir, path, &again, flags) == 0 && again.st_ino == st->st_ino && again.st_dev == st->st_dev)
-        *st = again;
-}
-
 /* before: own_sizes; dir, path, flags: what was asked */
-static int corrected(uint32_t before, int r, struct stat *st, int dir, const char *path, int flags)
+static int corrected(uint64_t before, int r, struct stat *st, int dir, const char *path, int flags)
 {
+    MM_STOP("stat.answered");
     struct mm_pif *p = r == 0 ? differs(dir, path, flags, st->st_mode, st->st_dev, st->st_ino) : NULL;
+    if (p && has_own_size(p))
+        st->st_size = p->size;
+    if (UNLIKELY(own_sizes() != before) && r == 0 && S_ISREG(st->st_mode))
+        return fstatat(dir, path, st, flags);
     if (!p)
         return r;
-    int own = has_own_size(p);
-    if (own)
-        st->st_size = p->size;
-    else if (UNLIKELY(own_sizes() != before))
-        ask_kernel_again(st, dir, path, flags);
     st->st_blocks = blocks_of(p, st->st_blocks, st->st_size);
     int64_t ns = p->mtime_ns;
     if (ns && sys_is_later(ns, st->st_mtim.tv_sec, st->st_mtim.tv_nsec))
@@ -81,7 +81,7 @@ static int is_in_proc(const char *path, struct stat *out, int flags, long *r)
 
 EXPORT int stat(const char *path, struct stat *out)
 {
-    uint32_t before = own_sizes();
+    uint64_t before = own_sizes();
     long r;
     if (is_in_proc(path, out, 0, &r))
         return (int)result(r);
@@ -93,12 +93,12 @@ EXPORT int fstat(int fd, struct stat *out)
         errno = EBADF;
         return -1;
     }
-    uint32_t before = own_sizes();
+    uint64_t before = own_sizes();
     return LIKELY(!before) ? real_fstat(fd, out) : corrected(before, REAL(fstat)(fd, out), out, fd, "", AT_EMPTY_PATH);
 }
 EXPORT int lstat(const char *path, struct stat *out)
 {
-    uint32_t before = own_sizes();
+    uint64_t before = own_sizes();
     long r;
     if (is_in_proc(path, out, AT_SYMLINK_NOFOLLOW, &r))
         return (int)result(r);
@@ -107,7 +107,7 @@ EXPORT int lstat(const char *path, struct stat *out)
 }
 EXPORT int fstatat(int dir, const char *path, struct stat *out, int flags)
 {
-    uint32_t before = own_sizes();
+    uint64_t before = own_sizes();
     long r;
     if (is_in_proc(path, out, flags, &r))
         return (int)result(r);
@@ -117,27 +117,27 @@ EXPORT int fstatat(int dir, const char *path, struct stat *out, int flags)
 }
 EXPORT int __xstat(int version, const char *path, struct stat *out)
 {
-    uint32_t before = own_sizes();
+    uint64_t before = own_sizes();
     return corrected(before, REAL(__xstat)(version, path, out), out, AT_FDCWD, path, 0);
 }
 EXPORT int __fxstat(int version, int fd, struct stat *out)
 {
-    uint32_t before = own_sizes();
+    uint64_t before = own_sizes();
     return corrected(before, REAL(__fxstat)(version, mm_theirs(fd), out), out, fd, "", AT_EMPTY_PATH);
 }
 EXPORT int __lxstat(int version, const char *path, struct stat *out)
 {
-    uint32_t before = own_sizes();
+    uint64_t before = own_sizes();
     return corrected(before, REAL(__lxstat)(version, path, out), out, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
 }
 EXPORT int __fxstatat(int version, int dir, const char *path, struct stat *out, int flags)
 {
-    uint32_t before = own_sizes();
+    uint64_t before = own_sizes();
     return corrected(before, REAL(__fxstatat)(version, mm_theirs(dir), path, out, flags), out, dir, path, flags);
 }
 
 /* Walks of folders ask by internal calls, each of them when the last entry has been told. */
-static __thread uint32_t before_entry __attribute__((tls_model("initial-exec")));
+static __thread uint64_t before_entry __attribute__((tls_model("initial-exec")));
 static __thread int (*walker)(const char *, const struct stat *, int, struct FTW *) __attribute__((tls_model("initial-exec")));
 static __thread int (*old_walker)(const char *, const struct stat *, int) __attribute__((tls_model("initial-exec")));
 
@@ -216,25 +216,23 @@ EXPORT FTSENT *fts_children(FTS *walk, int options)
 
 EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct statx *out)
 {
-    uint32_t before = own_sizes();
+    uint64_t before = own_sizes();
     int r = MM_BY_NAME(int, path, REAL(statx)(mm_theirs(dir), path, flags, mask, out));
     struct mm_pif *p = r == 0 ? differs(dir, given, flags, out->stx_mode,
                                         sys_dev(out->stx_dev_major, out->stx_dev_minor), out->stx_ino) : NULL;
-    struct statx again;
+    if (p && has_own_size(p))
+        out->stx_size = p->size;
+    if (UNLIKELY(own_sizes() != before) && r == 0 && S_ISREG(out->stx_mode))
+        return statx(dir, given, flags, mask, out);
     if (!p)
         return r;
-    int own = has_own_size(p);
-    if (own)
-        out->stx_size = p->size;
-    else if (UNLIKELY(own_sizes() != before) && sys_statx(mm_theirs(dir), given, flags, mask, &again) == 0
-             && again.stx_ino == out->stx_ino)
-        *out = again;
     out->stx_blocks = blocks_of(p, out->stx_blocks, out->stx_size);
     struct statx_timestamp *times[] = { &out->stx_mtime, &out->stx_ctime };
+    int64_t ns = p->mtime_ns;
     for (int i = 0; i < 2; i++) {
-        if (out->stx_mask & (i ? STATX_CTIME : STATX_MTIME) && p->mtime_ns && p->mtime_ns > sys_ns(*times[i])) {
-            times[i]->tv_sec = p->mtime_ns / 1000000000u;
-            times[i]->tv_nsec = p->mtime_ns % 1000000000u;
+        if (out->stx_mask & (i ? STATX_CTIME : STATX_MTIME) && ns && ns > sys_ns(*times[i])) {
+            times[i]->tv_sec = ns / 1000000000u;
+            times[i]->tv_nsec = ns % 1000000000u;
         }
     }
     if (ours_linked(p) && out->stx_nlink)

@@ -341,3 +341,17 @@ void mm_forget_descriptors(void)
     for (int fd = 0; fd <= mm_top_fd; fd++)
         mm_fds[fd] = (struct mm_descriptor){ 0, 0, 0 };
 }
+
+/* Between the kernel's open and our note of it the file lost its last name, and whoever took that knew of nobody who has it open: the
+ * call is made once more, as if it had come now.  Not where the path leads to that file without being its name.  In isolation what it
+ * held may have been in the buffer alone, and nobody knows that any more: it may have the store's link for a moment yet. */
+int mm_too_late(int fd, int dir, const char *given)
+{
+    struct stat a, b;
+    if (!given || (unsigned)fd >= MM_FDS || !mm_fds[fd].fit)
+        return 0;
+    uint32_t slot = __atomic_load_n(&mm_fds[fd].slot, __ATOMIC_RELAXED);
+    int maybe = slot ? mm_pif_at(mm_area, slot)->flags & MM_NAMELESS : mm_area->head->flags & MM_ISOLATE;
+    return UNLIKELY(maybe) && sys(SYS_fstat, fd, &a) == 0 && (slot || !a.st_nlink || a.st_dev == mm_store_dev())
+        && (sys(SYS_newfstatat, dir, given, &b, 0) < 0 || a.st_ino != b.st_ino || a.st_dev != b.st_dev);
+}

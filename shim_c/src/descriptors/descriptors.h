@@ -14,6 +14,7 @@
 /* descriptors.c */
 int mm_opened(int fd, int flags, mode_t mode, int created, const char *path);
 long mm_set_flags(int fd, int flags);
+int mm_too_late(int fd, int dir, const char *given);
 void mm_closing(int fd);
 void mm_replaced_unseen(int fd);
 void mm_standard_replaced(void);       /* a call of its own: the C library has put a terminal or /dev/null there */

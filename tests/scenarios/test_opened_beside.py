@@ -1,0 +1,53 @@
+"""A file that is opened, or asked for, while another call takes its last name: what was opened is what has the name, and its size
+is the one that it has."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Compile
+from lab import Lab
+from stops import Stops
+from test_losing_orders import ALL, ISOLATED, begun, named, number, stops  # noqa: F401
+
+
+@pytest.mark.parametrize("options", ISOLATED, ids=named)
+@pytest.mark.parametrize("change", ["unlink g", "rename f g"])
+def test_opened_while_it_loses_its_name(lab: Lab, stops: Stops, options: list[str], change: str) -> None:  # noqa: F811
+    """In isolation what no checkpoint knows has its bytes in the buffer alone, and is forgotten with its last name."""
+    driver = begun(lab, *options)
+    driver.must(["fill g w,creat 5000 3"])
+    stops.arm("opened.looks")
+    driver.ask("begin 0 open g r")
+    stops.wait("opened.looks")
+    driver.must([change])
+    stops.go("opened.looks")
+    answer = driver.ask("await 0")
+    if change == "unlink g":
+        assert answer == "-1 ENOENT"
+    else:
+        assert number(driver.ask(f"fsize {number(answer)}")) == 196608
+    assert driver.end() == 0
+
+
+@pytest.mark.parametrize("options", ISOLATED, ids=named)
+@pytest.mark.parametrize("change", ["unlink g", "rename f g"])
+def test_asked_for_while_it_loses_its_name(lab: Lab, stops: Stops, options: list[str], change: str) -> None:  # noqa: F811
+    driver = begun(lab, *options)
+    driver.must(["fill g w,creat 5000 3"])
+    stops.arm("stat.answered")
+    driver.ask("begin 0 size g")
+    stops.wait("stat.answered")
+    driver.must([change])
+    stops.go("stat.answered")
+    answer = driver.ask("await 0")
+    assert answer == "-1 ENOENT" if change == "unlink g" else answer.startswith("196608 ")
+    assert driver.end() == 0
+
+
+@pytest.mark.in_turn("how")
+@pytest.mark.parametrize("options", ALL, ids=named)
+@pytest.mark.parametrize("how", ["rename", "unlink"])
+def test_replaced_over_and_over(lab: Lab, compiled: Compile, options: list[str], how: str) -> None:
+    """In isolation one of twenty was empty; and a lock stayed taken where a slot was given to another file just then."""
+    done = lab.run([compiled("replaced"), "2", how], *options, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"0 empty, 0 mixed, 0 sizes\n", b"")
