@@ -1,5 +1,5 @@
-"""A file that is opened, or asked for, while another call takes its last name: what was opened is what has the name, and its size
-is the one that it has."""
+"""A file that is opened, or asked for, while another call empties it or takes its last name: what was opened is what has the name, and
+its size is the one that it has."""
 
 from __future__ import annotations
 
@@ -8,6 +8,21 @@ from conftest import Compile
 from lab import Lab
 from stops import Stops
 from test_losing_orders import ALL, ISOLATED, begun, named, number, stops  # noqa: F401
+
+
+@pytest.mark.parametrize("how", ["r", "rw", "w,append"])
+def test_opened_while_another_empties_it(lab: Lab, stops: Stops, how: str) -> None:  # noqa: F811
+    """O_TRUNC goes on in a fresh file: who came after it had been asked whether anybody has the old one open was left with that."""
+    driver = begun(lab)
+    stops.arm("fresh.alike")
+    driver.ask("begin 0 open f w,trunc")
+    stops.wait("fresh.alike")
+    other = number(driver.ask(f"open f {how}"))
+    stops.go("fresh.alike")
+    fd = number(driver.ask("await 0"))
+    driver.must([f"pwrite {fd} 1000 0 5"])
+    assert number(driver.ask(f"fsize {other}")) == 1000
+    assert driver.end() == 0
 
 
 @pytest.mark.parametrize("options", ISOLATED, ids=named)

@@ -88,6 +88,10 @@ static int like(int fd, int old_fd, const struct stat *old)
             || (sys(SYS_fchown, fd, old->st_uid, old->st_gid) == 0 && sys(SYS_fchmod, fd, old->st_mode & 07777) == 0));
 }
 
+/* Since it was asked?  He would go on with the old file.  Who comes from here on waits for the lock of its names, which is held, finds
+ * it without a name, and opens what has it by then. */
+static int somebody_came(uint32_t slot, int fd) { return mm_pif_at(mm_area, slot)->refs != 1 || !nobody_else(fd); }
+
 static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
 {
     SCRATCH(temporary);
@@ -106,7 +110,7 @@ static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
     MM_STOP("fresh.alike");
     long looked = mm_look_at(name, &seen);
     if (!alike || mm_touch_looked(name, looked, &seen) < 0 || mm_keep(name, looked, &seen, NULL, &doomed) < 0 || doomed.slot != slot
-        || sys(SYS_renameat, AT_FDCWD, temporary, AT_FDCWD, name) < 0) {
+        || somebody_came(slot, fd) || sys(SYS_renameat, AT_FDCWD, temporary, AT_FDCWD, name) < 0) {
         mm_spared(&doomed);
         sys(SYS_unlinkat, AT_FDCWD, temporary, 0);
         sys_close((int)fresh);
