@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,29 @@ print(*found)
 with open("tool", "wb") as file:
     file.write(b"written")
 """
+# it is looked into before it is executed, and copied where the store is on another filesystem
+STARTED = ASKED + """
+file = open("tool", "rb")
+fcntl.lockf(file, fcntl.LOCK_SH)
+child = os.posix_spawn("./tool", ["tool"], os.environ)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), locked(["tool"]), flush=True)
+inner = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+os.rename("other", "tool")
+print(locked([inner]), flush=True)
+own = open("other", "w+b")
+fcntl.lockf(own, fcntl.LOCK_EX)
+os.set_inheritable(own.fileno(), True)
+os.execv(sys.executable, [sys.executable, "-c", sys.argv[1]])
+"""
+WRITTEN = """
+import os, subprocess
+reads = os.open("tool", os.O_RDONLY)
+for flags in (os.O_WRONLY, os.O_RDWR | os.O_APPEND):
+    writes = os.open("tool", flags)
+    os.pwrite(writes, b"# written", 6000)
+    os.close(writes)
+    print(subprocess.run(["./tool"]).returncode, os.pread(reads, 9, 6000))
+"""
 OPTIONS = pytest.mark.parametrize("options", [[], ["--isolate"]], ids=str)
 
 
@@ -103,3 +127,30 @@ def test_a_program_that_runs_is_moved_away(lab: Lab, tmp_path: Path) -> None:
     done = lab.run([sys.executable, "-c", EXECUTED, tmp_path / "moved"])
     assert (done.returncode, done.stdout, done.stderr) == (0, b"1 1\n", b"")
     assert (lab.work / "tool").read_bytes() == b"written"
+
+
+def script(lab: Lab) -> None:
+    (lab.work / "tool").write_text("#!/bin/sh\nexit 7\n" + "# padding\n" * 900)
+    (lab.work / "tool").chmod(0o755)
+
+
+@OPTIONS
+@pytest.mark.parametrize("store", ["beside", "elsewhere"])
+def test_a_program_that_is_locked(lab: Lab, options: list[str], store: str) -> None:
+    """Started, replaced, and locked over an exec."""
+    script(lab)
+    (lab.work / "other").write_bytes(bytes(8000))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        if store == "elsewhere":
+            lab.store = Path(memory) / "store"
+        after = ASKED + 'print(locked(["other"]))'
+        done = lab.run([sys.executable, "-c", STARTED, after], *options, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"7 1\n1\n1\n", b"")
+
+
+@OPTIONS
+def test_a_program_that_was_written_is_executed(lab: Lab, options: list[str]) -> None:
+    """By who has it open to read it: what we open of it meanwhile does not write."""
+    script(lab)
+    done = lab.run([sys.executable, "-c", WRITTEN], *options, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"7 b'# written'\n" + b"7 b'# written'\n", b"")

@@ -17,7 +17,7 @@ static long truncate_by_name(int fd, uint32_t slot)
     snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
     if (!slot)
         return sys(SYS_truncate, path, 0);
-    int home = mm_own_reader(slot, fd);
+    int home = mm_home_writer(slot, fd);
     long opened = home < 0 ? home : sys(SYS_fcntl, home, F_GETFL);
     if (opened < 0)
         return opened;

@@ -14,7 +14,9 @@
 /* private_fds.c: the library's own descriptors, of files that the program can open for writing only, and for the store's.
  * Kept out of the program's way: its own numbers come first.  mm_readers_*: around a fork (child) and an exec. */
 int mm_home_reader(uint32_t slot, int fd);
+int mm_home_writer(uint32_t slot, int fd);
 int mm_own_reader(uint32_t slot, int fd);
+extern int mm_any_locked;               /* this process has locked some file with fcntl or lockf */
 void mm_locking(uint32_t slot, int fd);
 uint32_t mm_locking_untracked(int fd);
 void mm_not_locked(uint32_t place);

@@ -8,7 +8,7 @@
  * Found by the PIF's slot, in the next free place from slot % READERS on; changed under readers_lock. */
 #define READERS 1024
 #define PROBES 32
-static LARGE struct reader { uint32_t slot; int fd, locked; } readers[READERS];    /* locked: see mm_locking */
+static LARGE struct reader { uint32_t slot; int fd, locked, writes; } readers[READERS];    /* locked: see mm_locking */
 static uint32_t readers_lock, readers_count;
 void *mm_readers_table(size_t *bytes) { *bytes = sizeof readers; return readers; }
 static LARGE uint8_t numbered[READERS];        /* by a number's remainder: one of them may have had it */
@@ -18,7 +18,7 @@ static int none_open(void) { return __atomic_load_n(&readers_count, __ATOMIC_ACQ
  * none, by inode: how often, at most MANY. */
 #define MANY 255
 static uint8_t locked_before[READERS];
-static int any_locked;
+int mm_any_locked;
 
 static void note_number(int fd)
 {
@@ -132,21 +132,15 @@ int mm_move_own(int fd)
         up = instead_of_spare(fd);
     if (up <= 0)
         return (int)up;
-    if (fd == mm_buffer_fd)
-        mm_buffer_fd = (int)up;
-    if (fd == mm_watch_fd)
-        mm_watch_fd = (int)up;
-    if (fd == mm_birth_fd)
-        mm_birth_fd = (int)up;
-    if (fd == mm_report_fd)
-        mm_report_fd = (int)up;
+    int *const alone[] = { &mm_buffer_fd, &mm_watch_fd, &mm_birth_fd, &mm_report_fd, &mm_uffd };
+    for (unsigned i = 0; i < sizeof alone / sizeof *alone; i++)
+        if (fd == *alone[i])
+            *alone[i] = (int)up;
     for (int i = 0; i < MM_SPARE; i++)
         if (fd == mm_spare(i))
             mm_spare_keep(i, (int)up);
     if (mm_area && fd == mm_area->folder)
         mm_area->folder = (int)up;
-    if (fd == mm_uffd)
-        mm_uffd = (int)up;
     for (int i = 0; i < READERS; i++)
         if (readers[i].slot && readers[i].fd == fd)
             readers[i].fd = (int)up;
@@ -166,7 +160,7 @@ static struct reader *reader_of(uint32_t slot)
 
 static int is_locked(uint32_t slot)
 {
-    if (LIKELY(!any_locked))
+    if (LIKELY(!mm_any_locked))
         return 0;
     const struct reader *own = reader_of(slot);
     return (own && own->locked) || locked_before[mm_pif_at(mm_area, slot)->ino % READERS];
@@ -185,30 +179,37 @@ static int add_reader(uint32_t slot, int fd, int locked)
     struct reader *place = free_place(slot);
     if (!place)
         return 0;
-    place->fd = fd, place->locked = locked;
+    place->fd = fd, place->locked = locked, place->writes = (sys(SYS_fcntl, fd, F_GETFL) & O_ACCMODE) == O_RDWR;
     note_number(fd);
     __atomic_store_n(&place->slot, slot, __ATOMIC_RELEASE);
     __atomic_add_fetch(&readers_count, 1, __ATOMIC_ACQ_REL);
     return 1;
 }
 
-static int open_reader(uint32_t slot, int fd)
+/* The file of a descriptor by another one. */
+static long open_again(int fd, int writes)
 {
     char path[40];
-    MM_ASSERT(mm_locked_by_me(&readers_lock));
-    if (!free_place(slot))             /* to open it in vain is to close a descriptor of the file */
-        return -EMFILE;
     snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
     long flags = sys(SYS_fcntl, fd, F_GETFL);   /* one that only reads shall not open up a file for writing */
     if ((flags & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR && sys(SYS_fcntl, fd, F_GETLEASE) == F_WRLCK)
         return -EAGAIN;                /* to open it would break the program's own lease, and wait for that */
-    long r = (flags & O_ACCMODE) == O_RDONLY ? mm_open_own(path, O_RDWR) : mm_open_shut(path, O_RDWR);
-    if (r < 0)
-        r = mm_open_shut(path, O_RDONLY);
-    if (r < 0)
+    return writes && (flags & O_ACCMODE) == O_RDONLY ? mm_open_own(path, O_RDWR) : mm_open_shut(path, writes ? O_RDWR : O_RDONLY);
+}
+
+/* Of one that may be written the kernel executes nothing, and tells who watches it when it is closed: so it only reads, but where the
+ * program's locks hang on it, which another one would drop. */
+static int open_reader(uint32_t slot, int fd)
+{
+    int locked = is_locked(slot);
+    MM_ASSERT(mm_locked_by_me(&readers_lock));
+    if (!free_place(slot))             /* to open it in vain is to close a descriptor of the file */
+        return -EMFILE;
+    long r = locked ? open_again(fd, 1) : -EACCES;
+    if (r < 0 && (r = open_again(fd, 0)) < 0)
         return (int)r;
     /* locked by now: the number stays, since to move it is to close a descriptor of the file */
-    int own = is_locked(slot) ? (int)r : high((int)r);
+    int own = locked ? (int)r : high((int)r);
     add_reader(slot, own, 0);
     return own;
 }
@@ -244,6 +245,32 @@ int mm_home_reader(uint32_t slot, int fd)
     return mm_own_reader(slot, fd);
 }
 
+/* One that may write, too.  Its number stays, by which another thread may be reading; where the program's locks hang on it, there is
+ * one more. */
+static int let_write(struct reader *own, uint32_t slot, int fd)
+{
+    mm_lock_own(&readers_lock, MM_LOCK_READERS);
+    int home = own->fd, locked = is_locked(slot);
+    long r = own->writes ? -EACCES : open_again(fd, 1);
+    if (r >= 0 && locked)
+        add_reader(slot, home = (int)r, 1);
+    else if (r >= 0) {
+        own->writes = sys(SYS_dup3, r, home, O_CLOEXEC) >= 0;
+        mm_close_spare((int)r);
+    }
+    mm_unlock_own(&readers_lock);
+    return home;
+}
+
+/* The same, to write by; the one at hand where that can. */
+int mm_home_writer(uint32_t slot, int fd)
+{
+    int here = (sys(SYS_fcntl, fd, F_GETFL) & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR ? fd : mm_locked_reader(slot);
+    int home = here >= 0 ? here : mm_own_reader(slot, fd);
+    struct reader *own = reader_of(slot);
+    return home >= 0 && own && own->fd == home && !own->writes ? let_write(own, slot, fd) : home;
+}
+
 static void count_locked(uint32_t place, int by)
 {
     uint8_t times = __atomic_load_n(&locked_before[place], __ATOMIC_RELAXED);
@@ -258,9 +285,11 @@ void mm_locking(uint32_t slot, int fd)
     struct reader *own = reader_of(slot);
     if (own && own->locked)
         return;
-    any_locked = 1;
+    mm_any_locked = 1;
     mm_own_reader(slot, fd);
-    if ((own = reader_of(slot)) != NULL)
+    if ((own = reader_of(slot)) != NULL && (open_flags(fd) & O_ACCMODE) != O_RDONLY && !own->writes)
+        let_write(own, slot, fd);
+    if (own)
         own->locked = 1;
     else                               /* there can be none: one that is opened later shall stay */
         count_locked((uint32_t)(mm_pif_at(mm_area, slot)->ino % READERS), 1);
@@ -270,7 +299,7 @@ void mm_locking(uint32_t slot, int fd)
 uint32_t mm_locking_untracked(int fd)
 {
     uint32_t place = (uint32_t)(mm_fit_at(mm_area, mm_fds[fd].fit)->ino % READERS);
-    any_locked = 1;
+    mm_any_locked = 1;
     count_locked(place, 1);
     return place;
 }
@@ -381,13 +410,13 @@ void mm_birth_end_own(void)
 void mm_readers_after_fork(void)
 {
     readers_lock = 0;
-    for (int i = 0; any_locked && i < READERS; i++)
+    for (int i = 0; mm_any_locked && i < READERS; i++)
         if (readers[i].slot) {
             closes_at_exec(readers[i].fd, 1);
             readers[i].locked = 0;
         }
     memset(locked_before, 0, sizeof locked_before);
-    any_locked = 0;
+    mm_any_locked = 0;
 }
 
 /* -- exec: it closes what says so, and with the first descriptor of a file that is closed the process's locks on it go ------- */
@@ -428,7 +457,7 @@ static void note_held(uint32_t page)
 /* Another program is about to take this one's place.  Where it is not tracked it has ours too: better than to lose the lock. */
 void mm_readers_before_exec(void)
 {
-    if (LIKELY(!any_locked))
+    if (LIKELY(!mm_any_locked))
         return;
     uint64_t mask = defer_handlers();
     uint32_t page = mm_page_take(mm_area);
@@ -461,7 +490,7 @@ void mm_readers_after_exec(void)
         return;
     const struct held *h = mm_page(mm_area, page);
     memcpy(locked_before, h + HELD + 1, sizeof locked_before);
-    for (any_locked = 1; h->slot; h++) {
+    for (mm_any_locked = 1; h->slot; h++) {
         const struct mm_pif *p = mm_pif_at(mm_area, h->slot);
         if (sys(SYS_fstat, h->fd, &st) < 0 || st.st_dev != p->dev || st.st_ino != p->ino || !add_reader(h->slot, h->fd, 1))
             continue;

@@ -12,7 +12,7 @@
  *
  * O_APPEND: each write goes where the file ends at that moment, under the lock, whatever its offset says; the position then is
  * behind it.  The kernel does so itself where the end in place is the file's, so a pwrite of ours at another place needs
- * RWF_NOAPPEND, or a descriptor without O_APPEND (mm_home_reader).  RWF_APPEND and RWF_NOAPPEND say so of one write.
+ * RWF_NOAPPEND, or a descriptor without O_APPEND (mm_home_writer).  RWF_APPEND and RWF_NOAPPEND say so of one write.
  *
  * Writes and the shared file position are guarded by the PIF's lock; the program's handlers wait while it is held.
  */
@@ -413,7 +413,7 @@ static long resolve_write(uint32_t slot, struct mm_pif *p, const struct iovec *v
     if (r == 0 && w->asked)
         r = mm_may_reach(slot, w->fd, w->at, &w->asked);
     if (r == 0 && !append && (open_flags(w->fd) & O_APPEND))
-        r = w->fd = mm_home_reader(slot, w->fd);       /* pwrite would append */
+        r = w->fd = mm_home_writer(slot, w->fd);       /* pwrite would append */
     if (UNLIKELY(p->broken_off) && r >= 0 && w->at + w->asked > (uint64_t)w->size)
         r = mm_end_for_good(slot, p, w->fd, w->size);
     if (UNLIKELY(aside) && r >= 0 && w->asked)

@@ -48,7 +48,7 @@ static void set_id_again(int home, const struct stat *before)
 static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
 {
     struct stat st = { .st_size = 0 };  /* filled wherever r is 0 */
-    int home = mm_home_reader(slot, fd), isolated = ISOLATED(p), moved = !is_native(p);
+    int home = mm_home_writer(slot, fd), isolated = ISOLATED(p), moved = !is_native(p);
     long size = mm_size(p, home), r = home < 0 ? home : size < 0 ? size : sys(SYS_fstat, home, &st);
     if (r == 0 && (whole || isolated))
         r = mm_save_blocks(slot, p, home, 0, MM_NO_LIMIT);
@@ -122,21 +122,24 @@ static int is_in_place(const struct mm_pif *p, int fd)
 long mm_settle_program(uint32_t slot, int fd)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
+    int own = mm_locked_reader(slot);
     uint64_t mask = hold(p);
-    long r = 0;
+    long r = 0, home = -1;
     if (!is_native(p)) {
         char path[40];
         snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
-        int own = mm_locked_reader(slot);
-        long home = own >= 0 ? own : mm_open_shut(path, O_RDWR);
+        home = own >= 0 ? own : mm_open_shut(path, O_RDWR);
         touched(slot, p);
         r = home >= 0 ? bring_home(slot, p, (int)home, 1) : is_in_place(p, fd) ? 0 : home;     /* it runs already, say */
-        if (own < 0 && home >= 0) {
+        if (own < 0 && home >= 0 && LIKELY(!mm_any_locked)) {
             mm_drop_reader(slot);
             mm_close_spare((int)home);
+            home = -1;
         }
     }
     release(p, mask);
+    if (UNLIKELY(own < 0 && home >= 0) && !mm_keep_own(slot, (int)home))       /* of a file that the program has locked */
+        mm_close_spare((int)home);
     return r;
 }
 

@@ -21,10 +21,11 @@ static long copy_data(int from, int to, uint64_t size)
     return r;
 }
 
-/* *size: of the file that was copied, as it is now. */
-static long keep_copy(const char *path, int follow, const char *kept, uint64_t *size)
+/* *size: of the file that was copied, as it is now.  own: a descriptor of ours, of a file that the program has locked: to open another
+ * one, and close it, would drop the locks.  Else -1. */
+static long keep_copy(const char *path, int follow, int own, const char *kept, uint64_t *size)
 {
-    long from = mm_open_shut_way(path, O_RDONLY | (follow ? 0 : O_NOFOLLOW));
+    long from = own >= 0 ? own : mm_open_shut_way(path, O_RDONLY | (follow ? 0 : O_NOFOLLOW));
     if (from < 0)
         return from;
     struct stat st;
@@ -42,8 +43,18 @@ static long keep_copy(const char *path, int follow, const char *kept, uint64_t *
         if (r < 0)
             sys(SYS_unlinkat, AT_FDCWD, kept, 0);
     }
-    mm_close_spare((int)from);
+    if (own < 0)
+        mm_close_spare((int)from);
     return to < 0 ? to : r;
+}
+
+/* Ours, of a file that the program has locked, or -1. */
+static int locked_reader(uint32_t slot, const char *path)
+{
+    int own = mm_locked_reader(slot), theirs = own >= 0 ? -1 : mm_locked_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
+    if (theirs >= 0)
+        own = mm_own_reader(slot, theirs);
+    return own == theirs ? -1 : own;   /* it has a position of its own: holes are looked for by that */
 }
 
 /* A copy in the store is the backing file from now on: what is written later goes to the buffer.  Not of a file that somebody may
@@ -84,7 +95,7 @@ void mm_keep_nameless(uint32_t slot, int fd)
         sys(SYS_unlinkat, AT_FDCWD, kept, 0);
         if (sys(SYS_linkat, AT_FDCWD, path, AT_FDCWD, kept, AT_SYMLINK_FOLLOW) == 0) {
             is_kept(p, 0, 0);
-        } else if (keep_copy(path, 1, kept, &size) == 0) {
+        } else if (keep_copy(path, 1, -1, kept, &size) == 0) {
             is_kept(p, MM_COPIED, size);
         }
     }
@@ -195,7 +206,7 @@ static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx
         stays_by_others(slot, p, path, st);
     MM_STOP("keep.copies");
     uint64_t size, mask = hold(p);     /* by its other names it may have been truncated since it was looked at */
-    r = keep_copy(path, 0, kept, &size);
+    r = keep_copy(path, 0, locked_reader(slot, path), kept, &size);
     if (r == 0)
         r = mm_ahead_moved(slot, kept);
     if (r == 0)

@@ -31,6 +31,7 @@ void mm_folder_is_known(const char *text, int fd, uint32_t ways);
 /* paths.c */
 int mm_leads_to(const char *path, int fd);
 int mm_path_of(int fd, char *out, size_t room);
+int mm_locked_at(int dir, const char *path, int flags);
 int mm_canonical(int dir, const char *path, char *out, size_t room);
 int mm_canonical_beside(int dir, const char *path, int known_dir, const char *known_path, const char *known, char *out, size_t room);
 int mm_canonical_in_root(int dir, const char *path, uint64_t resolve, char *out, size_t room);

@@ -254,3 +254,17 @@ int mm_canonical_in_root(int dir, const char *path, uint64_t resolve, char *out,
     strcpy(in + n, last);
     return mm_canonical(AT_FDCWD, in, out, room);
 }
+
+/* The program's own, to read by, of a file that it has locked, or -1: to open another, and close it, would drop the locks. */
+int mm_locked_at(int dir, const char *path, int flags)
+{
+    struct stat st;
+    if (LIKELY(!mm_any_locked) || sys(SYS_newfstatat, dir, path, &st, flags) < 0)
+        return -1;
+    for (int fd = 0; fd <= mm_top_fd; fd++) {
+        const struct mm_fit *f = mm_fds[fd].fit ? mm_fit_at(mm_area, mm_fds[fd].fit) : NULL;
+        if (f && f->ino == st.st_ino && f->dev == st.st_dev && !(f->attributes & O_WRONLY))
+            return fd;
+    }
+    return -1;
+}

@@ -216,12 +216,15 @@ static int list_readable(char *const list[])
     return 1;
 }
 
-/* To look into it.  A descriptor that is executed itself (fexecve) need not be fit to be read. */
+/* To look into it.  A descriptor that is executed itself (fexecve) need not be fit to be read; a file that this process has locked
+ * is looked into by its own. */
 static long open_image(int dir, const char *path, int flags)
 {
     char link[40];
-    if (!(flags & AT_EMPTY_PATH) || *path)
-        return mm_open_program(dir, path, flags);
+    if (!(flags & AT_EMPTY_PATH) || *path) {
+        int own = mm_active ? mm_locked_at(dir, path, flags & AT_SYMLINK_NOFOLLOW) : -1;
+        return own >= 0 ? own : mm_open_program(dir, path, flags);
+    }
     if (!(sys(SYS_fcntl, dir, F_GETFL) & O_PATH))
         return dir;
     mm_digits(stpcpy(link, "/proc/thread-self/fd/"), (uint32_t)dir);
@@ -243,7 +246,7 @@ void mm_before_exec(struct mm_exec *image, int dir, const char *path, int flags,
         return;
     int itself = (flags & AT_EMPTY_PATH) && !*path, shows = 0, past = 0;
     long fd = open_image(dir, path, flags);
-    int given = itself && fd == dir;
+    int given = (itself && fd == dir) || (fd >= 0 && fd <= mm_top_fd && mm_fds[fd].fit);   /* the program's */
     int ours = mm_active && fd >= 0 && sys(SYS_fstat, fd, &st) == 0;
     struct mm_program found;
     const char *why = fd < 0 ? NULL : ours ? settled_why_not((int)fd, &found) : mm_why_not((int)fd, &found);
