@@ -319,11 +319,31 @@ static void case_sent_from_nowhere(void)
     }
 }
 
+/* a lock's place from the end, where that is another one than in place */
+static void case_locked_from_the_end(void)
+{
+    static const int sizes[] = {SIZE, 0, 3000, 2 * SIZE};
+    static const struct { long start, length; } each[] = {{0, 10}, {-5, 3}, {7, 0}, {100, -20}, {-1000000, 5}, {INT64_MAX, 5}, {0, -1}};
+    for (unsigned i = 0; i < 4; i++)
+        for (unsigned j = 0; j < sizeof each / sizeof *each; j++) {
+            struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = each[j].start, .l_len = each[j].length};
+            struct flock asked = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+            ftruncate(fd, sizes[i]);
+            printf("%d %u: ", sizes[i], j);
+            SAY(fcntl(fd, F_OFD_SETLK, &lock));
+            int other = open("old", O_RDWR);
+            SAY(fcntl(other, F_OFD_GETLK, &asked));
+            printf("%d [%ld, %ld)\n", asked.l_type, (long)asked.l_start, (long)asked.l_len);
+            close(other);
+            fcntl(fd, F_OFD_SETLK, &(struct flock){.l_type = F_UNLCK});
+        }
+}
+
 CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
     CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
     CASE(no_such_memory), CASE(memory_that_is_cut), CASE(memory_that_is_guarded),
-    CASE(cancelled), CASE(sent_from_nowhere),
+    CASE(cancelled), CASE(sent_from_nowhere), CASE(locked_from_the_end),
 };
 
 MAIN

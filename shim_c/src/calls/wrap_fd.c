@@ -411,12 +411,14 @@ static int lock(int fd, uint32_t slot, int command, struct flock *l)
     given = *l;
     if (given.l_whence == SEEK_CUR && owned(fd))
         mm_give_position(fd);
-    long size = given.l_whence == SEEK_END && !is_native(p) ? mm_size(p, fd) : 0;
-    if (size <= 0 || __builtin_add_overflow(given.l_start, size, &given.l_start))
+    long size = given.l_whence == SEEK_END && !is_native(p) ? mm_size(p, fd) : -1;
+    if (size < 0)
         return REAL(fcntl)(fd, command, l);
+    /* before the beginning is wrong, as it would have been from the end */
+    long wrong = __builtin_add_overflow(given.l_start, size, &given.l_start) ? -EOVERFLOW : given.l_start < 0 ? -EINVAL : 0;
+    if (wrong)
+        return fail(wrong);
     given.l_whence = SEEK_SET;
-    if (given.l_start < 0)             /* before the beginning, as it would have been from the end */
-        return fail(-EINVAL);
     int r = REAL(fcntl)(fd, command, &given);
     if (r == 0 && (command == F_GETLK || command == F_OFD_GETLK)) {
         if (given.l_type == F_UNLCK)
