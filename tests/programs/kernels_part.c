@@ -339,11 +339,29 @@ static void case_locked_from_the_end(void)
         }
 }
 
+static void told(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    printf("signal %d, code %d, of this process: %d\n", number, info->si_code, info->si_pid == getpid() && info->si_uid == getuid());
+}
+
+/* who sends it: the kernel says the program itself */
+static void case_size_limit_signals(void)
+{
+    struct sigaction action = {.sa_sigaction = told, .sa_flags = SA_SIGINFO};
+    struct rlimit limit = {3 * PAGE, RLIM_INFINITY};
+    sigaction(SIGXFSZ, &action, NULL);
+    scatter(fd);
+    SAY(setrlimit(RLIMIT_FSIZE, &limit));
+    SAY(pwrite(fd, "x", 1, 3 * PAGE));
+    SAY(ftruncate(fd, SIZE + 1));
+}
+
 CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
     CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
     CASE(no_such_memory), CASE(memory_that_is_cut), CASE(memory_that_is_guarded),
-    CASE(cancelled), CASE(sent_from_nowhere), CASE(locked_from_the_end),
+    CASE(cancelled), CASE(sent_from_nowhere), CASE(locked_from_the_end), CASE(size_limit_signals),
 };
 
 MAIN

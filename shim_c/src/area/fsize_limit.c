@@ -68,7 +68,9 @@ long mm_within_limit(uint64_t at, size_t *count)
     if (limit == RLIM_INFINITY || at + *count <= limit)
         return 0;
     if (at >= limit) {
-        sys(SYS_tkill, sys_gettid(), SIGXFSZ);
+        siginfo_t as_the_kernel_s = { .si_signo = SIGXFSZ, .si_code = SI_USER };
+        as_the_kernel_s.si_pid = (pid_t)sys_getpid(), as_the_kernel_s.si_uid = (uid_t)sys(SYS_getuid);
+        sys(SYS_rt_tgsigqueueinfo, sys_getpid(), sys_gettid(), SIGXFSZ, &as_the_kernel_s);
         return -EFBIG;
     }
     *count = limit - at;
