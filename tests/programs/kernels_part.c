@@ -11,6 +11,7 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 /* openat2, which has no function in the C library: what it makes, cuts and refuses */
@@ -357,11 +358,23 @@ static void case_size_limit_signals(void)
     SAY(ftruncate(fd, SIZE + 1));
 }
 
+/* the older call of the C library, of a descriptor */
+static void case_times_without_a_name(void)
+{
+    struct timeval both[2] = {{1000, 5}, {2000, 7}};
+    struct stat st;
+    scatter(fd);
+    SAY(futimesat(fd, NULL, both));
+    fstat(fd, &st);
+    SAY(st.st_mtime);
+    SAY(futimesat(AT_FDCWD, NULL, both));
+}
+
 CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
     CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
     CASE(no_such_memory), CASE(memory_that_is_cut), CASE(memory_that_is_guarded),
-    CASE(cancelled), CASE(sent_from_nowhere), CASE(locked_from_the_end), CASE(size_limit_signals),
+    CASE(cancelled), CASE(sent_from_nowhere), CASE(locked_from_the_end), CASE(size_limit_signals), CASE(times_without_a_name),
 };
 
 MAIN

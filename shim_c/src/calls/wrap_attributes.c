@@ -353,6 +353,8 @@ EXPORT int futimes(int fd, const struct timeval times[2])
 }
 EXPORT int futimesat(int dir, const char *path, const struct timeval times[2])
 {
+    if (!path && dir != AT_FDCWD)      /* of the descriptor */
+        return futimes(dir, times);
     struct timeval copy[2];
     struct noted n;
     struct locked t;
