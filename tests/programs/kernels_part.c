@@ -370,11 +370,55 @@ static void case_times_without_a_name(void)
     SAY(futimesat(AT_FDCWD, NULL, both));
 }
 
+static int waits_from, waits_to;
+static void *in_splice(void *unused)
+{
+    splice(waits_from, NULL, waits_to, NULL, 100, 0);
+    return unused;
+}
+
+static void cancelled_in_splice(int from, int to)
+{
+    pthread_t thread;
+    void *answer = NULL;
+    struct timespec until;
+    waits_from = from, waits_to = to;
+    pthread_create(&thread, NULL, in_splice, NULL);
+    usleep(100000);
+    SAY(pthread_cancel(thread));
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 10;
+    SAY(pthread_timedjoin_np(thread, &answer, &until));
+    SAY(answer == PTHREAD_CANCELED);
+}
+
+/* a pipe with nothing in it, and one that is full */
+static void case_cancelled_where_a_pipe_keeps_it_waiting(void)
+{
+    int none[2], full[2], new = open("new", O_RDWR | O_CREAT, 0644);
+    pipe(none), pipe2(full, O_NONBLOCK);
+    while (write(full[1], room, PAGE) > 0)
+        ;
+    fcntl(full[1], F_SETFL, 0);
+    SAY(write(new, room, PAGE));
+    scatter(fd);
+    lseek(new, 0, SEEK_SET);
+    cancelled_in_splice(none[0], fd), cancelled_in_splice(none[0], new);
+    cancelled_in_splice(fd, full[1]), cancelled_in_splice(new, full[1]);
+    SAY(write(none[1], "late", 4));
+    SAY(splice(none[0], NULL, fd, &(off_t){7}, 100, 0));
+    metamori_checkpoint();
+    sums("old");
+    fflush(stdout);
+    _exit(0);                          /* one that was not cancelled would keep it */
+}
+
 CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
     CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
     CASE(no_such_memory), CASE(memory_that_is_cut), CASE(memory_that_is_guarded),
     CASE(cancelled), CASE(sent_from_nowhere), CASE(locked_from_the_end), CASE(size_limit_signals), CASE(times_without_a_name),
+    CASE(cancelled_where_a_pipe_keeps_it_waiting),
 };
 
 MAIN

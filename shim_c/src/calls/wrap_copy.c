@@ -155,14 +155,46 @@ static long to_pipe(int to, struct iovec *v, int wait)
     return w > 0 ? sys(SYS_pwritev2, to, v, 1, -1, -1, 0) : w < 0 ? w : -EAGAIN;
 }
 
-/* As much as the pipe takes without waiting; for the first byte it is waited.  For room by a sendfile of nothing, before anything is
- * read: it may be overwritten meanwhile. */
-static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned flags)
+/* The waits of splice, in which a thread may be cancelled as in the C library's own: nothing is held.  cancels: the program's state, or
+ * that nobody is cancelled there. */
+static int begin_wait(int cancels)
+{
+    int type;
+    pthread_setcancelstate(cancels, NULL);
+    REAL(pthread_setcanceltype)(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+    return type;
+}
+
+static long end_wait(int type, long r)
+{
+    REAL(pthread_setcanceltype)(type, NULL);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    return r;
+}
+
+/* For room in a pipe, by a sendfile of nothing. */
+static long wait_for_room(int to, int from, int cancels)
+{
+    off_t nothing = 0;
+    int type = begin_wait(cancels);
+    return end_wait(type, sys(SYS_sendfile, to, from, &nothing, 0));
+}
+
+/* For bytes in one, by taking one to where nothing can be: -EFAULT when it is there.  0: none will come. */
+static long wait_for_bytes(int from, int cancels)
+{
+    struct iovec nowhere = { (void *)8, 1 };
+    int type = begin_wait(cancels);
+    return end_wait(type, sys(SYS_vmsplice, from, &nowhere, 1, 0));
+}
+
+/* As much as the pipe takes without waiting; for the first byte it is waited, before anything is read: it may be overwritten
+ * meanwhile. */
+static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned flags, int cancels)
 {
     char piece[MM_BLOCK];
-    off_t nothing = 0;
     int wait = !waits_not(to, flags);
-    long total = 0, e = wait ? sys(SYS_sendfile, to, from, &nothing, 0) : 0;
+    long total = 0, e = wait ? wait_for_room(to, from, cancels) : 0;
     if (e < 0 && e != -EINVAL)         /* Linux 5.10 and 5.11 send nothing to a pipe */
         return e;
     off_t at = from_at ? *from_at : lseek(from, 0, SEEK_CUR);
@@ -175,7 +207,7 @@ static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned 
         }
         long w = to_pipe(to, &(struct iovec){ piece, r }, wait && !total && e == -EINVAL);
         if (w == -EAGAIN && wait && !total) {          /* another was faster: what was read may be old by the time there is room */
-            e = sys(SYS_sendfile, to, from, &nothing, 0);
+            e = wait_for_room(to, from, cancels);
             if (e < 0 && e != -EINVAL)
                 return e;
             continue;
@@ -193,10 +225,10 @@ static long splice_out(int from, off_t *from_at, int to, size_t count, unsigned 
     return total ? total : e;
 }
 
-static long to_pipe_as_there_is_room(int from, off_t *at, int to, size_t count, unsigned flags)
+static long to_pipe_as_there_is_room(int from, off_t *at, int to, size_t count, unsigned flags, int cancels)
 {
     long r = splice_natively(from, at, to, NULL, count, flags);
-    return r == -ENOSYS || (r == -EAGAIN && !waits_not(to, flags)) ? splice_out(from, at, to, count, flags) : r;
+    return r == -ENOSYS || (r == -EAGAIN && !waits_not(to, flags)) ? splice_out(from, at, to, count, flags, cancels) : r;
 }
 
 /* The bytes are moved here; a full pipe or socket (waits) must not hold up a checkpoint. */
@@ -217,7 +249,8 @@ static long sent_by_us(int to, int from, off_t *at, size_t count, int waits)
     int cancels = mm_hold_cancellation();
     if (!waits)
         enter();
-    r = is_pipe(to) ? to_pipe_as_there_is_room(from, at, to, count, 0) : pieces(from, at, to, NULL, count, mm_is_file(to));
+    r = is_pipe(to) ? to_pipe_as_there_is_room(from, at, to, count, 0, PTHREAD_CANCEL_DISABLE)
+      : pieces(from, at, to, NULL, count, mm_is_file(to));
     if (!waits)
         leave();
     pthread_setcancelstate(cancels, NULL);
@@ -283,8 +316,8 @@ static long access_of(int fd)
     return flags < 0 ? flags : flags & O_ACCMODE;
 }
 
-/* What the pipe holds is looked at through a pipe of ours (tee), and taken out once it is in the file. */
-static long splice_in(int from, int to, off_t *to_at, size_t count, unsigned flags)
+/* What the pipe holds is looked at through a pipe of ours (tee), and taken out once it is in the file.  -EAGAIN: it is empty. */
+static long splice_in(int from, int to, off_t *to_at, size_t count)
 {
     int own[2];
     char *piece = malloc(PIECE);
@@ -293,11 +326,10 @@ static long splice_in(int from, int to, off_t *to_at, size_t count, unsigned fla
         free(piece);
         return e;
     }
-    unsigned wait = waits_not(from, flags) ? SPLICE_F_NONBLOCK : 0;
     off_t at = to_at ? *to_at : 0;
     while ((size_t)total < count) {
         size_t n = count - total < PIECE ? count - total : PIECE;
-        long seen = sys(SYS_tee, from, own[1], n, total ? SPLICE_F_NONBLOCK : wait), got = 0, more;
+        long seen = sys(SYS_tee, from, own[1], n, SPLICE_F_NONBLOCK), got = 0, more;
         while (seen > 0 && got < seen && (more = sys(SYS_read, own[0], piece + got, seen - got)) > 0)
             got += more;
         if (seen <= 0) {
@@ -342,9 +374,12 @@ EXPORT ssize_t splice(int from, off_t *from_at, int to, off_t *to_at, size_t cou
     pthread_testcancel();
     int cancels = mm_hold_cancellation();
     off_t *ours = taken(at, &place);
-    long r = out ? to_pipe_as_there_is_room(from, ours, to, count, flags) : splice_natively(from, NULL, to, ours, count, flags);
+    long r = out ? to_pipe_as_there_is_room(from, ours, to, count, flags, cancels)
+           : splice_natively(from, NULL, to, ours, count, flags);
     if (in && (r == -ENOSYS || (r == -EAGAIN && !waits_not(from, flags))))
-        r = splice_in(from, to, ours, count, flags);
+        while ((r = splice_in(from, to, ours, count)) == -EAGAIN && !waits_not(from, flags)
+               && (r = wait_for_bytes(from, cancels)) == -EFAULT)
+            ;
     pthread_setcancelstate(cancels, NULL);
     return result(r < 0 ? r : given_back(at, place, r));
 }
