@@ -95,3 +95,25 @@ def test_beyond_2262(lab: Lab) -> None:
         name: (mode, data) for name, (mode, _, data) in before.items()}
     assert have["over"][1] == have["gone"][1] == LAST
     lab.verb("verify")
+
+
+ASKED = """
+import os
+fd, same = os.open("over", os.O_RDWR), 0
+for i in range(300):
+    before = os.fstat(fd).st_mtime_ns
+    os.pwrite(fd, b"x", i)
+    same += before == os.fstat(fd).st_mtime_ns
+print(same)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=str)
+def test_every_write_shows_to_who_asks(lab: Lab, native_lab: Lab, options: list[str]) -> None:
+    """Since Linux 6.13, between two ticks of its clock."""
+    for each in (lab, native_lab):
+        (each.work / "over").write_bytes(b"old" * 7000)
+    if native_lab.run([sys.executable, "-c", ASKED], native=True).stdout != b"0\n":
+        pytest.skip("this kernel, or this filesystem, has no finer times than its ticks")
+    done = lab.run([sys.executable, "-c", ASKED], *options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"0\n", b"")

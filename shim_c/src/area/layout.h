@@ -56,6 +56,7 @@ enum { MM_WORDS = 8, MM_WORDS_BYTES = 1020 };
 #define MM_LINKED 4096  /* it had several names when the run came to it: some that no index knows, maybe */
 #define MM_WATCHED 8192 /* somebody watches it for what is written: MM_HOME to the end of the run */
 #define MM_SECONDS 16384 /* its filesystem keeps whole seconds */
+#define MM_TOLD 32768    /* somebody was told the time that it has since it was last stamped */
 
 /* rules of the scope, in this order (scope.c) */
 #define MM_RULE_END 0
@@ -136,9 +137,7 @@ struct mm_member {
     uint32_t had_turn;         /* futex: its descriptors are back, and the next one's turn has come */
 };
 /* An object of System V that the run uses: the number that its programs know, and the kernel's. */
-#define MM_SYSV_SHM 3           /* as shared_kind of memory/image_engine.h */
-#define MM_SYSV_SEM 4
-#define MM_SYSV_MSG 5
+enum { MM_SYSV_SHM = 3, MM_SYSV_SEM, MM_SYSV_MSG };       /* as shared_kind of memory/image_engine.h */
 struct mm_sysv {
     uint32_t taken, kind;      /* kind 0: not filled in yet, or free */
     int32_t known, real;
@@ -180,7 +179,7 @@ struct mm_request {
     uint32_t pid, pad_;
     char message[MM_MESSAGE];
 };
-#define MM_AREA_VERSION 19
+#define MM_AREA_VERSION 20
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
     uint16_t kind, folder, pattern;        /* kind; lengths */
@@ -245,6 +244,7 @@ struct mm_header {
     uint64_t ahead_tail, ahead_synced;   /* bytes of the log of what is durable; of those that are */
     uint32_t ahead_lock, ahead_named;    /* tid of who appends to it; its name, and the buffer's, are durable */
     uint64_t order_last, order_again;    /* the last stamp; no line before this time, by CLOCK_MONOTONIC (order.c) */
+    int64_t between_ticks;     /* the last time that is none of a tick of the clock, which nothing later is older than (engine/file_size.c) */
     uint32_t order_lock, note_base;      /* tid of who takes a stamp; the file that notes are names of */
     uint32_t ways_changed;     /* grows when paths lead elsewhere than before: under all of the next */
     uint32_t name_lock[MM_NAME_LOCKS], shut_ways_lock;   /* tids of who changes names, by a hash of the path; as shut_ways.c says */

@@ -52,8 +52,8 @@ void mm_pif_cut(struct mm_area *area, uint32_t slot, uint64_t size);
 /* CDEF-END */
 
 /* The rest is of looks.c and looks_ahead.c alone. */
-#define PLAIN_FLAGS (MM_VIRTUAL | MM_INDEXED | MM_USED | MM_SETTLED | MM_LINKED | MM_SECONDS)
-#define SEEN_FLAGS (MM_VIRTUAL | MM_INDEXED | MM_USED | MM_SECONDS)    /* of a file that only calls change which touch it */
+#define PLAIN_FLAGS (MM_VIRTUAL | MM_INDEXED | MM_USED | MM_SETTLED | MM_LINKED | MM_SECONDS | MM_TOLD)
+#define SEEN_FLAGS (MM_VIRTUAL | MM_INDEXED | MM_USED | MM_SECONDS | MM_TOLD)    /* of a file that only calls change which touch it */
 #define NEAR 8                           /* rows ahead of the one at hand: their memory is asked for early */
 
 struct folder {                          /* around names that were looked at */

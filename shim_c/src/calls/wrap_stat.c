@@ -51,6 +51,14 @@ static int has_own_size(const struct mm_pif *p)
     return (__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL) != 0;
 }
 
+/* When it was last written to, where that is not the kernel's to say; 0.  Said before it is looked: what comes later shows. */
+static int64_t told_time(struct mm_pif *p)
+{
+    if (__atomic_load_n(&p->mtime_ns, __ATOMIC_RELAXED) && !(__atomic_load_n(&p->flags, __ATOMIC_RELAXED) & MM_TOLD))
+        __atomic_or_fetch(&p->flags, MM_TOLD, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&p->mtime_ns, __ATOMIC_RELAXED);
+}
+
 /* before: own_sizes; dir, path, flags: what was asked */
 static int corrected(uint64_t before, int r, struct stat *st, int dir, const char *path, int flags)
 {
@@ -63,7 +71,7 @@ static int corrected(uint64_t before, int r, struct stat *st, int dir, const cha
     if (!p)
         return r;
     st->st_blocks = blocks_of(p, st->st_blocks, st->st_size);
-    int64_t ns = p->mtime_ns;
+    int64_t ns = told_time(p);
     if (ns && sys_is_later(ns, st->st_mtim.tv_sec, st->st_mtim.tv_nsec))
         st->st_mtim = (struct timespec){ ns / 1000000000u, ns % 1000000000u };
     if (ns && sys_is_later(ns, st->st_ctim.tv_sec, st->st_ctim.tv_nsec))
@@ -228,7 +236,7 @@ EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct st
         return r;
     out->stx_blocks = blocks_of(p, out->stx_blocks, out->stx_size);
     struct statx_timestamp *times[] = { &out->stx_mtime, &out->stx_ctime };
-    int64_t ns = p->mtime_ns;
+    int64_t ns = out->stx_mask & (STATX_CTIME | STATX_MTIME) ? told_time(p) : 0;
     for (int i = 0; i < 2; i++) {
         if (out->stx_mask & (i ? STATX_CTIME : STATX_MTIME) && ns && ns > sys_ns(*times[i])) {
             times[i]->tv_sec = ns / 1000000000u;

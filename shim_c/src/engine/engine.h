@@ -72,7 +72,9 @@ static inline uint64_t mm_block_end(uint64_t at) { return (at + MM_BLOCK - 1) / 
 /* locked */
 int mm_reachable(uint32_t slot, int fd, uint64_t at);
 long mm_may_reach(uint32_t slot, int fd, uint64_t at, size_t *count);
-void mm_stamp_begins(int fd, int64_t seconds);
+void mm_stamp_begins(int fd, const struct timespec *at);
+void mm_stamp_told(struct mm_pif *p, const struct timespec *at);
+#define MM_TICK_NS 20000000              /* longer than between two ticks of the kernel's clock; shorter than any step of it */
 /* locked: the file's time is now */
 static inline void mm_stamp(struct mm_pif *p, int fd)
 {
@@ -80,8 +82,13 @@ static inline void mm_stamp(struct mm_pif *p, int fd)
     MM_ASSERT(mm_locked_by_me(&p->lock));
     clock_gettime(CLOCK_REALTIME_COARSE, &t);
     if (UNLIKELY(!p->mtime_ns))
-        mm_stamp_begins(fd, t.tv_sec);
-    p->mtime_ns = t.tv_sec * 1000000000 + (p->flags & MM_SECONDS ? 0 : t.tv_nsec);
+        mm_stamp_begins(fd, &t);
+    else if (UNLIKELY(p->flags & MM_TOLD))
+        mm_stamp_told(p, &t);
+    int64_t now = t.tv_sec * 1000000000 + t.tv_nsec, between = __atomic_load_n(&mm_area->head->between_ticks, __ATOMIC_RELAXED);
+    if (UNLIKELY(now < between) && between - now < MM_TICK_NS)
+        now = between;
+    p->mtime_ns = p->flags & MM_SECONDS ? now - now % 1000000000 : now;
 }
 
 /* truncate.c */

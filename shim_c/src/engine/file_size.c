@@ -10,18 +10,46 @@ long mm_size(struct mm_pif *p, int fd)
     return r < 0 ? r : st.st_size;
 }
 
+/* Since Linux 6.13 a file that changes gets a time between two ticks of the clock where somebody was told the one of this tick, and what
+ * changes later no earlier one.  So the kernel is asked for such a time, for the buffer, which it gives that of the tick at first. */
+static void take_time_between_ticks(int64_t tick)
+{
+    struct stat st;
+    int64_t *between = &mm_area->head->between_ticks, last = __atomic_load_n(between, __ATOMIC_RELAXED), ns = 0;
+    for (int tries = 0; tries < 3 && ns <= tick; tries++) {
+        sys(SYS_fstat, mm_buffer_fd, &st);
+        sys(SYS_utimensat, mm_buffer_fd, NULL, NULL, 0);
+        ns = sys(SYS_fstat, mm_buffer_fd, &st) < 0 ? 0 : sys_time_ns(st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+    }
+    while (last < ns && !__atomic_compare_exchange_n(between, &last, ns, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
+/* Another time is due than was told. */
+void mm_stamp_told(struct mm_pif *p, const struct timespec *at)
+{
+    __atomic_and_fetch(&p->flags, ~MM_TOLD, __ATOMIC_SEQ_CST);
+    take_time_between_ticks(sys_time_ns(at->tv_sec, at->tv_nsec));
+}
+
 /* Before the first of a file's bytes is redirected, by way of fd.  The later of that time and the one in place counts, for some of
  * what is written goes there: one in place that lies in the future, as where the clock was set back, is replaced as the kernel
  * would have done it.  And what the program may do by file capabilities ends with its first changed byte. */
-void mm_stamp_begins(int fd, int64_t seconds)
+void mm_stamp_begins(int fd, const struct timespec *at)
 {
     struct timespec now[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_nsec = UTIME_NOW } };
     struct stat st;
     __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
     sys(SYS_fremovexattr, fd, "security.capability");
-    if (sys(SYS_fstat, fd, &st) == 0 && st.st_mtim.tv_sec > seconds && sys(SYS_utimensat, fd, NULL, now, 0) == -EPERM) {
+    if (sys(SYS_fstat, fd, &st) < 0)
+        return;
+    if (st.st_mtim.tv_sec > at->tv_sec && sys(SYS_utimensat, fd, NULL, now, 0) == -EPERM) {
         now[0].tv_nsec = UTIME_NOW;    /* somebody else's file: who may write to it may set both */
         sys(SYS_utimensat, fd, NULL, now, 0);
+    } else {
+        int64_t tick = sys_time_ns(at->tv_sec, at->tv_nsec);
+        if (!sys_is_later(tick, st.st_mtim.tv_sec, st.st_mtim.tv_nsec))
+            take_time_between_ticks(tick);         /* it was told, maybe */
     }
 }
 
