@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -413,12 +414,42 @@ static void case_cancelled_where_a_pipe_keeps_it_waiting(void)
     _exit(0);                          /* one that was not cancelled would keep it */
 }
 
+static void both_ways(char *at)
+{
+    SAY(pwrite(fd, at, 20, 10));
+    SAY(pread(fd, at, 20, 10));
+}
+
+/* what was there a moment ago, and went without a call to munmap */
+static void case_memory_that_went(void)
+{
+    int id = shmget(IPC_PRIVATE, PAGE, 0600);
+    char *attached = shmat(id, NULL, 0), *more = sbrk(4 * PAGE), *own = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    scatter(fd);
+    both_ways(attached), both_ways(more), both_ways(own);
+    SAY(shmctl(id, IPC_RMID, NULL));
+    SAY(shmdt(attached));
+    both_ways(attached);
+    SAY(brk(more));
+    both_ways(more);
+    SAY(madvise(own, PAGE, MADV_DONTFORK));
+    fflush(stdout);
+    if (fork() == 0) {
+        both_ways(own);
+        fflush(stdout);
+        _exit(0);
+    }
+    int status = -1;
+    wait(&status);
+    SAY(status);
+}
+
 CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
     CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
     CASE(no_such_memory), CASE(memory_that_is_cut), CASE(memory_that_is_guarded),
     CASE(cancelled), CASE(sent_from_nowhere), CASE(locked_from_the_end), CASE(size_limit_signals), CASE(times_without_a_name),
-    CASE(cancelled_where_a_pipe_keeps_it_waiting),
+    CASE(cancelled_where_a_pipe_keeps_it_waiting), CASE(memory_that_went),
 };
 
 MAIN

@@ -221,6 +221,32 @@ EXPORT int munmap(void *address, size_t length)
     return r;
 }
 
+EXPORT int shmdt(const void *address)
+{
+    mapped_anew();
+    int r = REAL(shmdt)(address);
+    mapped_anew();
+    return r;
+}
+
+EXPORT int brk(void *end)
+{
+    mapped_anew();
+    int r = REAL(brk)(end);
+    mapped_anew();
+    return r;
+}
+
+EXPORT void *sbrk(intptr_t more)
+{
+    if (more >= 0)
+        return REAL(sbrk)(more);
+    mapped_anew();
+    void *r = REAL(sbrk)(more);
+    mapped_anew();
+    return r;
+}
+
 static int map_fails(long e)
 {
     errno = e == -ENOSPC || e == -EDQUOT ? ENOMEM : (int)-e;

@@ -137,6 +137,7 @@ static void in_child(void)
     mm_locks_forgotten();
     mm_runtime_after_fork();
     mm_scratch_after_fork();
+    mm_map_generation++;               /* some of the parent's pages may not be in it (MADV_DONTFORK) */
     begin_lock = mm_streams_lock = mm_noted_lock = 0;
     mm_limit_after_fork();
     mm_actions_after_fork();
