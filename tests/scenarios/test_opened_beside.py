@@ -66,3 +66,18 @@ def test_replaced_over_and_over(lab: Lab, compiled: Compile, options: list[str],
     """In isolation one of twenty was empty; and a lock stayed taken where a slot was given to another file just then."""
     done = lab.run([compiled("replaced"), "2", how], *options, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"0 empty, 0 mixed, 0 sizes\n", b"")
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=named)
+def test_opened_before_its_maker_knows_it(lab: Lab, stops: Stops, options: list[str]) -> None:  # noqa: F811
+    """It counted as one of before the run, and the store kept what was written to it once it was removed."""
+    driver = begun(lab, *options)
+    stops.arm("opened.looks")
+    driver.ask("begin 0 open g rw,creat")
+    stops.wait("opened.looks")
+    driver.must([f"close {number(driver.ask('open g rw'))}"])
+    stops.go("opened.looks")
+    fd = number(driver.ask("await 0"))
+    driver.must([f"write {fd} 100000 5", f"close {fd}", "unlink g", "checkpoint"])
+    assert driver.end() == 0
+    assert [*(lab.store / "kept").iterdir()] == []

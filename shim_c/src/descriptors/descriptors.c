@@ -155,6 +155,18 @@ static uint32_t pif_of_opened(int fd, const struct statx *st)
     return slot;
 }
 
+/* The run made the file, and somebody has opened it before that was known: there was nothing that an index could need. */
+static __attribute__((noinline, cold)) void made_here(uint32_t slot, struct mm_pif *p)
+{
+    uint64_t mask = hold(p);
+    touched(slot, p);
+    if (!(p->flags & MM_INDEXED)) {
+        p->created = mm_area->head->epoch;
+        p->fresh_from = ISOLATED(p) ? p->fresh_from : 0;
+    }
+    release(p, mask);
+}
+
 /* A descriptor has just been opened.  created: the run made the file.  path: canonical, or NULL to find out.
  * 0, or -errno when the run area has no room (the caller closes the descriptor). */
 int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
@@ -182,6 +194,8 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
         slot = pif_of_opened(fd, &st);
         long e = 0;
         struct mm_pif *p = slot ? mm_pif_at(mm_area, slot) : NULL;
+        if (UNLIKELY(slot && created && !p->created))
+            made_here(slot, p);
         if (slot && changes) {
             touched(slot, p);
             if (UNLIKELY(st.stx_nlink > 1 || p->flags & MM_COPIED || mm_area->head->flags & MM_JOB) && !created
