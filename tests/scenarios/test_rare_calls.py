@@ -73,3 +73,23 @@ def test_a_direct_write_that_does_not_wait(lab: Lab, native_lab: Lab, options: l
     native = native_lab.run([sys.executable, "-c", AT_ONCE], native=True)
     done = lab.run([sys.executable, "-c", AT_ONCE], *options)
     assert (done.returncode, done.stdout, done.stderr) == (native.returncode, native.stdout, b"")
+
+
+TRACED = """
+mount -t tracefs trace one || exit 77
+echo traced > one/trace_marker
+: > one/trace
+grep -c traced one/trace
+"""
+
+
+@pytest.mark.parametrize("options", MODES, ids=lambda words: "".join(words) or "default")
+def test_a_trace_is_emptied(lab: Lab, native_lab: Lab, options: list[str]) -> None:
+    """O_TRUNC of a file in tracefs, which is no matter of lengths."""
+    for each in (lab, native_lab):
+        prepare(each)
+    command = ["unshare", "-m", "sh", "-c", TRACED]
+    native = native_lab.run(command, native=True)
+    if native.stdout != b"0\n":
+        pytest.skip("no tracefs can be mounted here")
+    assert lab.run(command, *options).stdout == native.stdout

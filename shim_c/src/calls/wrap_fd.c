@@ -47,7 +47,7 @@ static inline __attribute__((always_inline)) int noted_by(int fd, int flags, mod
         else if (access == O_RDONLY || access == O_ACCMODE)
             e = truncate_by_name(fd, slot);
         else
-            e = slot ? mm_truncate(slot, fd, 0) : sys(SYS_ftruncate, fd, 0);
+            e = slot ? mm_truncate(slot, fd, 0) : mm_empty_unfollowed(fd, flags);
         if (e == -EINVAL)              /* a FIFO or a terminal: O_TRUNC means nothing there */
             e = 0;
     }

@@ -27,6 +27,7 @@ void mm_went(int fd, const struct mm_going *going);
 
 /* replace_inode.c */
 int mm_start_fresh(uint32_t slot, int fd, int flags);
+long mm_empty_unfollowed(int fd, int flags);
 void mm_inodes_stay(int dir, const char *path, int flags);     /* a call of its own */
 void mm_inodes_watched(int dir, const char *path, int flags);  /* likewise */
 

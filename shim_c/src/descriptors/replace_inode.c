@@ -8,6 +8,8 @@
 #include "descriptors/descriptors.h"
 
 #include <linux/fs.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 
 #define WORTH (1 << 20)                /* bytes; below, a copy is as quick if nothing waits for it */
 
@@ -157,4 +159,20 @@ int mm_start_fresh(uint32_t slot, int fd, int flags)
     int done = begin_anew(slot, fd, flags, name);
     mm_let_names_go(&names);
     return done;
+}
+
+/* Nobody follows the file.  In tracefs O_TRUNC is no matter of lengths: what is opened with it has forgotten what it held. */
+long mm_empty_unfollowed(int fd, int flags)
+{
+    char path[40];
+    struct statfs fs;
+    if (sys(SYS_fstatfs, fd, &fs) < 0 || fs.f_type != TRACEFS_MAGIC)
+        return sys(SYS_ftruncate, fd, 0);
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
+    long again = mm_open_own(path, flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW)), r = again;
+    if (again >= 0) {
+        r = sys(SYS_dup3, again, fd, flags & O_CLOEXEC);
+        mm_close_spare((int)again);
+    }
+    return r < 0 ? r : 0;
 }
