@@ -4,6 +4,7 @@
 #include <linux/openat2.h>
 #include <mntent.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
 #include <sys/resource.h>
@@ -444,12 +445,32 @@ static void case_memory_that_went(void)
     SAY(status);
 }
 
+static int handled;
+static void fork_begins(void) { handled++; }
+
+/* glibc's has no handlers of forks called, whatever its actions */
+static void case_spawned_without_handlers(void)
+{
+    posix_spawn_file_actions_t actions;
+    char *words[] = {"sh", "-c", "echo spawned >&0", NULL};
+    int status = -1;
+    pid_t child;
+    pthread_atfork(fork_begins, fork_begins, fork_begins);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "new", O_WRONLY | O_CREAT | O_TRUNC, 0640);
+    SAY(posix_spawn(&child, "/bin/sh", &actions, NULL, words, environ));
+    waitpid(child, &status, 0);
+    SAY(status);
+    SAY(handled);
+    sums("new");
+}
+
 CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
     CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
     CASE(no_such_memory), CASE(memory_that_is_cut), CASE(memory_that_is_guarded),
     CASE(cancelled), CASE(sent_from_nowhere), CASE(locked_from_the_end), CASE(size_limit_signals), CASE(times_without_a_name),
-    CASE(cancelled_where_a_pipe_keeps_it_waiting), CASE(memory_that_went),
+    CASE(cancelled_where_a_pipe_keeps_it_waiting), CASE(memory_that_went), CASE(spawned_without_handlers),
 };
 
 MAIN

@@ -150,7 +150,7 @@ static int spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t 
         return errno;
     report[1] = mm_high_fd(report[1]);
     uint64_t before = sys_mask_all();
-    pid_t child = fork();
+    pid_t child = LIKELY(!mm_memory_head) ? _Fork() : fork();      /* glibc calls no handlers of forks */
     if (child == 0) {
         sigset_t mask = { { 0 } };
         memcpy(&mask, &before, sizeof before);
