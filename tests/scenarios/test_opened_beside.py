@@ -1,5 +1,5 @@
-"""A file that is opened, or asked for, while another call empties it or takes its last name: what was opened is what has the name, and
-its size is the one that it has."""
+"""A file that is opened, or asked for, while another call makes it, empties it or takes its last name: what was opened is
+what has the name, and its size is the one that it has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from test_losing_orders import ALL, ISOLATED, begun, named, number, stops  # noq
 
 @pytest.mark.parametrize("how", ["r", "rw", "w,append"])
 def test_opened_while_another_empties_it(lab: Lab, stops: Stops, how: str) -> None:  # noqa: F811
-    """O_TRUNC goes on in a fresh file: who came after it had been asked whether anybody has the old one open was left with that."""
+    """O_TRUNC goes on in a fresh file: who came after it had been asked whether anybody has the old one was left with that."""
     driver = begun(lab)
     stops.arm("fresh.alike")
     driver.ask("begin 0 open f w,trunc")
@@ -63,7 +63,7 @@ def test_asked_for_while_it_loses_its_name(lab: Lab, stops: Stops, options: list
 @pytest.mark.parametrize("options", ALL, ids=named)
 @pytest.mark.parametrize("how", ["rename", "unlink"])
 def test_replaced_over_and_over(lab: Lab, compiled: Compile, options: list[str], how: str) -> None:
-    """In isolation one of twenty was empty; and a lock stayed taken where a slot was given to another file just then."""
+    """In isolation one of twenty was empty; and a lock stayed taken where a slot was given to another file."""
     done = lab.run([compiled("replaced"), "2", how], *options, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"0 empty, 0 mixed, 0 sizes\n", b"")
 
