@@ -1,5 +1,5 @@
-"""A file that is opened, or asked for, while another call makes it, empties it or takes its last name: what was opened is
-what has the name, and its size is the one that it has."""
+"""A file that is opened, or asked for, while another call makes it, empties it or takes its last name: what was opened
+is what has the name, and its size is the one that it has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from test_losing_orders import ALL, ISOLATED, begun, named, number, stops  # noq
 
 @pytest.mark.parametrize("how", ["r", "rw", "w,append"])
 def test_opened_while_another_empties_it(lab: Lab, stops: Stops, how: str) -> None:  # noqa: F811
-    """O_TRUNC goes on in a fresh file: who came after it had been asked whether anybody has the old one was left with that."""
+    """O_TRUNC goes on in a fresh file: who came once it was asked whether anybody has the old one open was left with
+    that."""
     driver = begun(lab)
     stops.arm("fresh.alike")
     driver.ask("begin 0 open f w,trunc")

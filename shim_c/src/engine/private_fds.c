@@ -6,8 +6,7 @@
 /* One more descriptor per file, never closed while the program has one of its own: closing any descriptor of a file
  * drops the process's POSIX locks on it.  Used where the program's own cannot read (or write) it.
  * Found by the PIF's slot, in the next free place from slot % READERS on; changed under readers_lock. */
-#define READERS 1024
-#define PROBES 32
+enum { READERS = 1024, PROBES = 32 };
 static LARGE struct reader { uint32_t slot; int fd, locked, writes; } readers[READERS];    /* locked: see mm_locking */
 static uint32_t readers_lock, readers_count;
 void *mm_readers_table(size_t *bytes) { *bytes = sizeof readers; return readers; }
@@ -197,15 +196,14 @@ static long open_again(int fd, int writes)
     return writes && (flags & O_ACCMODE) == O_RDONLY ? mm_open_own(path, O_RDWR) : mm_open_shut(path, writes ? O_RDWR : O_RDONLY);
 }
 
-/* Of one that may be written the kernel executes nothing, and tells who watches it when it is closed: so it only reads, but where the
- * program's locks hang on it, which another one would drop. */
-static int open_reader(uint32_t slot, int fd)
+/* Of one that may be written the kernel executes nothing: so it only reads, but where the program's locks hang on it. */
+static int open_reader(uint32_t slot, int fd, int writes)
 {
     int locked = is_locked(slot);
     MM_ASSERT(mm_locked_by_me(&readers_lock));
     if (!free_place(slot))             /* to open it in vain is to close a descriptor of the file */
         return -EMFILE;
-    long r = locked ? open_again(fd, 1) : -EACCES;
+    long r = locked || writes ? open_again(fd, 1) : -EACCES;
     if (r < 0 && (r = open_again(fd, 0)) < 0)
         return (int)r;
     /* locked by now: the number stays, since to move it is to close a descriptor of the file */
@@ -215,7 +213,7 @@ static int open_reader(uint32_t slot, int fd)
 }
 
 /* A descriptor of the file that is ours alone, position included; the program's own where there can be none. */
-int mm_own_reader(uint32_t slot, int fd)
+static int own_reader(uint32_t slot, int fd, int writes)
 {
     struct reader *found = reader_of(slot);
     if (found)
@@ -223,7 +221,7 @@ int mm_own_reader(uint32_t slot, int fd)
     mm_lock_own(&readers_lock, MM_LOCK_READERS);
     MM_STOP("readers.held");
     found = reader_of(slot);
-    int r = found ? found->fd : open_reader(slot, fd);
+    int r = found ? found->fd : open_reader(slot, fd, writes);
     mm_unlock_own(&readers_lock);
     if (r < 0) {
         long flags = sys(SYS_fcntl, fd, F_GETFL);
@@ -232,6 +230,8 @@ int mm_own_reader(uint32_t slot, int fd)
     }
     return r;
 }
+
+int mm_own_reader(uint32_t slot, int fd) { return own_reader(slot, fd, 0); }
 
 int mm_home_reader(uint32_t slot, int fd)
 {
@@ -266,7 +266,7 @@ static int let_write(struct reader *own, uint32_t slot, int fd)
 int mm_home_writer(uint32_t slot, int fd)
 {
     int here = (sys(SYS_fcntl, fd, F_GETFL) & (O_ACCMODE | O_APPEND | O_DIRECT)) == O_RDWR ? fd : mm_locked_reader(slot);
-    int home = here >= 0 ? here : mm_own_reader(slot, fd);
+    int home = here >= 0 ? here : own_reader(slot, fd, 1);
     struct reader *own = reader_of(slot);
     return home >= 0 && own && own->fd == home && !own->writes ? let_write(own, slot, fd) : home;
 }
