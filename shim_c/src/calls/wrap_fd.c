@@ -288,8 +288,8 @@ static void shown_to_the_loader(int fd)
     if (!slot || is_native(mm_pif_at(mm_area, slot)) || !writable(fd) || (mm_pif_at(mm_area, slot)->flags & MM_COPIED))
         return;
     Elf64_Ehdr head;
-    struct iovec v = { &head, sizeof head };
-    if (mm_read(slot, fd, &v, 1, 0) == sizeof head && memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_type == ET_DYN)
+    if (mm_first_bytes(slot, fd, (char *)&head, sizeof head) == sizeof head && memcmp(head.e_ident, ELFMAG, SELFMAG) == 0
+        && head.e_type == ET_DYN)
         mm_settle(slot, fd);
 }
 

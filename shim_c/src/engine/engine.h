@@ -113,6 +113,7 @@ long mm_write_together(uint32_t slot, struct mm_pif *p, const char *from, size_t
 /* extents.c */
 long mm_hand_over(uint32_t slot, int fd);
 long mm_extent(uint32_t slot, int fd, off_t at, int whence);
+long mm_first_bytes(uint32_t slot, int fd, char *to, size_t count);
 /* locked */
 long mm_zero_held(uint32_t slot, int fd, uint64_t start, uint64_t end);
 

@@ -90,3 +90,16 @@ long mm_zero_held(uint32_t slot, int fd, uint64_t start, uint64_t end)
     }
     return 0;
 }
+
+/* How many there are of the file's first bytes, within a block, also by a descriptor that cannot read; or -errno. */
+long mm_first_bytes(uint32_t slot, int fd, char *to, size_t count)
+{
+    struct mm_pif *p = mm_pif_at(mm_area, slot);
+    uint64_t mask = hold(p);
+    long size = mm_size(p, fd), r = size;
+    int home = size <= 0 || mm_table_get(mm_area, p, 0) ? fd : mm_home_reader(slot, fd);
+    if (size > 0)
+        r = home < 0 ? home : mm_read_some(slot, p, home, to, count, 0, size);
+    release(p, mask);
+    return r;
+}
