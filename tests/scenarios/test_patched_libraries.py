@@ -36,6 +36,15 @@ tell()
 put(b"told two", os.O_RDWR)
 tell()
 """
+RESTORED = PATCH + """
+import metamori
+first = metamori.checkpoint()
+put(b"told new", os.O_RDWR)
+second = metamori.checkpoint()
+for index in (first, second, first):
+    metamori.restore(index)
+    tell()
+"""
 OPTIONS = pytest.mark.parametrize("options", [[], ["--isolate"]], ids=str)
 
 
@@ -51,3 +60,8 @@ def told(lab: Lab, script: str, options: list[str]) -> bytes:
 def test_by_a_descriptor_that_cannot_read(lab: Lab, options: list[str]) -> None:
     """The head of the file, which says what it is, was asked for by that."""
     assert told(lab, WRITTEN, options) == b"told one\ntold two\n"
+
+
+@OPTIONS
+def test_after_a_restore_inside(lab: Lab, options: list[str]) -> None:
+    assert told(lab, RESTORED, options) == b"told old\ntold new\ntold old\n"

@@ -210,6 +210,21 @@ EXPORT int metamori_checkpoint_message(const char *message)
 
 EXPORT int metamori_checkpoint(void) { return metamori_checkpoint_message(NULL); }
 
+/* The dynamic loader asks nobody where the bytes of a library are (as when one was written and is closed, wrap_fd.c). */
+static void libraries_home(void)
+{
+    enter();
+    for (uint32_t slot = 1; slot < mm_area->head->pif_count; slot++) {
+        const struct mm_pif *p = mm_pif_at(mm_area, slot);
+        if ((p->flags & (MM_USED | MM_NAMELESS | MM_COPIED)) != MM_USED || is_native(p))
+            continue;
+        const char *path = mm_path_at(mm_area, p->path);
+        if (strstr(strrchr(path, '/'), ".so"))
+            mm_home_by_name(slot, path, 0, 0);
+    }
+    leave();
+}
+
 EXPORT int metamori_restore(int index)
 {
     if (!following())
@@ -247,6 +262,7 @@ EXPORT int metamori_restore(int index)
     mm_deliver_if_free();
     if (r < 0)
         return fail(r);
+    libraries_home();
     errno = saved;
     return 0;
 }
@@ -265,6 +281,7 @@ EXPORT int metamori_v1_files_back(int index)
     int r = e < 0 ? e : mm_runtime_call(MM_CALL_FILES_BACK, index, NULL);
     if (r < 0)
         return fail(r);
+    libraries_home();
     errno = saved;
     return 0;
 }
