@@ -370,6 +370,8 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
         long r = appends ? sys(SYS_pwritev2, fd, &v, 1, at, 0, RWF_NOAPPEND) : sys_pwrite(fd, from, count, at);
         if (r > 0 && (p->flags & MM_VIRTUAL) && at + r > size)
             p->size = at + r;
+        if (UNLIKELY(p->flags & MM_TOLD) && r > 0)         /* the kernel does not know that the time was told */
+            mm_stamp(p, fd);
         return r;
     }
     long r = UNLIKELY(count >= MM_SCATTERED * MM_BLOCK) ? mm_write_together(slot, p, from, count, at) : 0;

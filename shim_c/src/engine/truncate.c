@@ -56,8 +56,12 @@ long mm_resize_held(uint32_t slot, int fd, uint64_t length)
     }
     if (r < 0)
         return r;
-    if (!ISOLATED(p) && !(p->flags & MM_VIRTUAL))
-        return truncate_home(slot, p, fd, length, r);
+    if (!ISOLATED(p) && !(p->flags & MM_VIRTUAL)) {
+        r = truncate_home(slot, p, fd, length, r);
+        if (UNLIKELY(p->flags & MM_TOLD) && r == 0)
+            mm_stamp(p, fd);
+        return r;
+    }
     return truncate_virtual(slot, p, fd, length, r);
 }
 
