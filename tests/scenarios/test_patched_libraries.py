@@ -1,4 +1,4 @@
-"""Shared libraries that are written to in part: the dynamic loader, which asks nobody, finds what a program would read."""
+"""Shared libraries that are written to in part: the dynamic loader, which asks nobody, finds what a program would."""
 
 from __future__ import annotations
 
