@@ -9,11 +9,13 @@ States are values: whoever holds one must not change it.
 from __future__ import annotations
 
 import os
+import stat
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 
 from metamori.store.format.records import NO_LIMIT, FitEntry, Meta, NameEntry, Offsets, PifEntry
 from metamori.store.format.row_table import runs
+from metamori.store.io.os_io import umask
 from metamori.store.read.maps import Maps, merged
 from metamori.tables.aml import AddressMap
 from metamori.tables.view import HOME, NOTHING, Difference, Piece, differences, resolve
@@ -31,7 +33,8 @@ class State:
     """names: every tracked path, those absent at this index included. pifs: every object that exists or has
     existed at this index. maps: its redirected bytes, where it has any."""
 
-    __slots__ = ("_assumed", "_impossible", "_paths", "_undo_map", "index", "is_doubtful", "maps", "names", "pifs")
+    __slots__ = ("_around", "_assumed", "_impossible", "_paths", "_undo_map", "index", "is_doubtful", "maps", "names",
+                 "pifs")
 
     def __init__(self, index: int, undo_map: Callable[[int, int], AddressMap]) -> None:
         self.index = index
@@ -42,6 +45,7 @@ class State:
         self._undo_map = undo_map
         self._paths: dict[int, list[bytes]] | None = None
         self._assumed: dict[bytes, int] = {}   # names as they were when first seen, later than here: in that order
+        self._around: set[bytes] = set()   # folders around names at which something was when they were first seen
         self._impossible: dict[bytes, NameEntry] = {}   # those whose folder, or file, is not there: absent in `names`
 
     def pieces(self, inode: int, start: int = 0, end: int = NO_LIMIT) -> list[Piece]:
@@ -160,7 +164,7 @@ class State:
     def _copy(self, index: int) -> State:
         new = State(index, self._undo_map)
         new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), self.maps.copy()
-        new._assumed, new._impossible = dict(self._assumed), dict(self._impossible)
+        new._assumed, new._impossible, new._around = dict(self._assumed), dict(self._impossible), set(self._around)
         return new
 
     def reachable(self, fits: Iterable[FitEntry]) -> set[int]:
@@ -178,8 +182,14 @@ class State:
         """Learn of paths and objects that were first seen by a later checkpoint, maybe of another branch."""
         new = [path for path in names if path not in self.names]
         for path in new:
-            self.names[path] = names[path]
+            self.names[path] = entry = names[path]
+            if path in self._around and entry.kind != "dir":
+                self.names[path] = self._taken_away(entry)
             self._assumed[path] = len(self.names)   # grows with each
+            for folder in parents(path) if entry.kind != "absent" else ():
+                if folder in self._around:
+                    break
+                self._around.add(folder)
         for inode, pif in pifs.items():
             self.pifs.setdefault(inode, pif)
         for path in [path for path, entry in self._impossible.items() if entry.kind == "file" and entry.inode in pifs]:
@@ -187,6 +197,14 @@ class State:
             new.append(path)
         self._without_place(new)
         self._paths = None
+
+    def _taken_away(self, entry: NameEntry) -> NameEntry:
+        """What was a folder when something in it was first seen, and none when it was seen itself: somebody outside of
+        the runs has taken it away in between. What it was like nobody knows."""
+        inside = next((self.names[path] for path in self._assumed
+                       if path.startswith(entry.path + b"/") and self.names[path].kind != "absent"), None)
+        return entry if inside is None else NameEntry(
+            entry.path, "dir", 0, stat.S_IFDIR | (0o777 & ~umask()), os.geteuid(), os.getegid(), inside.mtime_ns)
 
     def _without_place(self, paths: Iterable[bytes]) -> list[bytes]:
         """Those of these names, assumed ones, that cannot be there, since their folder or file is not: they are not."""
