@@ -210,3 +210,18 @@ def test_attributes_that_come_while_a_checkpoint_is_written(elsewhere: Lab, monk
     for at, want in ((index, []), (index + 1, ["user.late"]), (index, [])):
         lab.restore(at)
         assert [os.listxattr(lab.work / name) for name in "bc"] == [want, want], at
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_a_name_as_long_as_can_be(elsewhere: Lab, options: list[str]) -> None:
+    """No copy could be made beside it, under a longer name: each command failed from then on."""
+    long = "n" * 255
+    (elsewhere.work / long).write_bytes(b"old" * 3000)
+    os.link(elsewhere.work / long, elsewhere.work / ("o" * 242))
+    before = elsewhere.state()
+    driver = elsewhere.start(*options)
+    driver.must([f"unlink {long}", f"unlink {'o' * 242}", "checkpoint"])
+    assert driver.end() == 0
+    for index, want in ((0, before), (1, {}), (0, before)):
+        elsewhere.restore(index)
+        elsewhere.assert_state(want, f"index {index}")

@@ -46,6 +46,7 @@ from metamori.tables.record import record
 FORMAT_VERSION = 2
 _RECORDS = (b"meta", b"offset", b"undo", b"memory")
 _STAGE_PREFIX = b".metamori-stage-"
+_LONG = 100                                # of a name: some filesystems have room for no more than 143 bytes
 
 
 @record
@@ -255,8 +256,11 @@ def parse_record_name(name: bytes) -> RecordName | None:
 
 
 def temporary(path: bytes) -> bytes:
-    """The name beside `path` under which it is written before it is renamed into place."""
+    """The name beside `path` under which it is written before it is renamed into place: one that there can be, also
+    where the file's own is as long as names may be."""
     folder, name = os.path.split(path)
+    if len(name) > _LONG:
+        name = b"%08x" % zlib.crc32(name)
     return os.path.join(folder, b".%s.metamori-new" % name)
 
 
