@@ -117,3 +117,16 @@ def test_every_write_shows_to_who_asks(lab: Lab, native_lab: Lab, options: list[
         pytest.skip("this kernel, or this filesystem, has no finer times than its ticks")
     done = lab.run([sys.executable, "-c", ASKED], *options)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"0\n", b"")
+
+
+def test_a_folder_of_the_first_second_of_1970(lab: Lab) -> None:
+    """As archives have them: it came back with the time of the restore, and without a mode that the umask forbids."""
+    folder = lab.work / "folder"
+    folder.mkdir()
+    folder.chmod(0o777)
+    os.utime(folder, ns=(0, 0))
+    before = folder.stat()
+    assert lab.run(["rmdir", "folder"]).returncode == 0
+    lab.restore(0)
+    after = folder.stat()
+    assert (oct(after.st_mode), after.st_mtime_ns) == (oct(before.st_mode), 0)

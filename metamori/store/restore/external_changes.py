@@ -110,7 +110,8 @@ class _Present:
         there = os.path.join(path, b".")
         found = lstat_or_none(self._store.door, there)
         if found is None:
-            return NameEntry(path, "dir", 0, stat.S_IFDIR | (0o777 & ~umask()), os.geteuid(), os.getegid())
+            return NameEntry(path, "dir", 0, stat.S_IFDIR | (0o777 & ~umask()), os.geteuid(), os.getegid(),
+                             time.time_ns())
         return NameEntry(path, "dir", 0, found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, b"",
                          xattrs.read(there))
 

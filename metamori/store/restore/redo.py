@@ -186,7 +186,7 @@ class Applier:
             self._door.mkdir(op.path, stat.S_IMODE(op.mode))
         elif not stat.S_ISDIR(found.st_mode):
             raise ChangedOutside(f"{os.fsdecode(op.path)} is in the way: it is not a folder", (op.path,))
-        if op.mtime_ns:
+        if stat.S_ISDIR(op.mode):          # of one that no index knows there are permissions to begin with only
             self._attributes(op.path, op.mode, op.uid, op.gid, op.mtime_ns)
 
     def _link(self, op: NameOp) -> None:

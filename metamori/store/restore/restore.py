@@ -351,7 +351,7 @@ def require_no_flags(store: Store, intent: Intent) -> None:
             found = lstat_or_none(store.door, comes)
             if found is None:
                 growing.add(os.path.dirname(comes))
-            elif op.mtime_ns and (found.st_mode & 0o7777, found.st_mtime_ns) != (op.mode & 0o7777, op.mtime_ns):
+            elif op.mode and (found.st_mode & 0o7777, found.st_mtime_ns) != (op.mode & 0o7777, op.mtime_ns):
                 shut.add(comes)
     for path in sorted(shut | growing):
         if store.door.is_shut_by_flags(path, may_grow=path not in shut):
