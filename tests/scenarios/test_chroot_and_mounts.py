@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -65,3 +66,20 @@ def test_mounted_over(lab: Lab, options: list[str]) -> None:
     if options != ["--mode=single"]:
         lab.restore(0)                     # what leads the same way is tracked
         assert tree(lab.work) == {"one/b": b"one", "two/b": b"bound\n", "old": b"before"}
+
+
+def test_a_store_in_another_mount_of_the_same_disk(lab: Lab) -> None:
+    """No link leads there, though both have the same number: two names of one file came back as two files."""
+    if subprocess.run(["unshare", "-m", "true"], check=False).returncode:
+        pytest.skip("no mounts of one's own here")
+    disk = lab.folder / "disk"
+    disk.mkdir()
+    lab.store = disk / "store"
+    (lab.work / "a").write_text("one")
+    os.link(lab.work / "a", lab.work / "b")
+    verbs = [lab.argv("run", "--", "rm", "a", "b"), lab.argv("restore", "0"), lab.argv("restore", "1"),
+             lab.argv("restore", "0")]
+    script = " && ".join([f"mount --bind {shlex.quote(str(disk))} {shlex.quote(str(disk))}", *map(shlex.join, verbs)])
+    subprocess.run(["unshare", "-m", "sh", "-c", script], cwd=lab.work, env=lab.env, check=True, capture_output=True)
+    assert (lab.work / "a").read_text() == "one" and (lab.work / "a").samefile(lab.work / "b")
+    assert (lab.work / "a").stat().st_nlink == 2

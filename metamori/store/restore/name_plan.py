@@ -332,22 +332,13 @@ class NamesPlan:
             if entry.kind == "file":
                 source = self._source(entry.inode)
                 ops.append(NameOp("link" if source else "create", entry.path, source, entry.inode))
-                if not source or self._elsewhere(source, entry.path):
-                    self._sources[entry.inode] = entry.path   # the others are names of the copy that is made here
+                if not source or os.path.dirname(source) == self._layout.kept_folder:
+                    self._sources[entry.inode] = entry.path   # the others are names of what may be a copy
             elif entry.kind in ("symlink", "fifo") or entry.target:
                 ops.append(_special(entry))
             else:
                 self.notes.append(f"{os.fsdecode(entry.path)} was a socket; it is not restored")
         return ops
-
-    def _elsewhere(self, source: bytes, path: bytes) -> bool:
-        """Whether a source in the store is on another filesystem than a path, so that a copy has to be made."""
-        if os.path.dirname(source) != self._layout.kept_folder:
-            return False
-        folder = os.path.dirname(path)
-        while (found := self._left(folder)) is None and len(folder) > 1:
-            folder = os.path.dirname(folder)
-        return found is not None and found.st_dev != self._kept_dev
 
     def _source(self, inode: int) -> bytes:
         """A name that the object has when step 5 begins, or b"" when nothing backs it."""
