@@ -256,3 +256,29 @@ def test_capabilities_are_not_those_of_other_bytes(lab: Lab, options: list[str])
     for index, capabilities in ((1, []), (0, ["security.capability"]), (1, []), (2, [])):
         lab.restore(index)
         assert os.listxattr(program) == capabilities, index
+
+
+GIVEN_AGAIN = """
+import os, sys
+with open("program", "r+b") as file:
+    file.seek(9000)
+    file.write(b"new")
+os.setxattr("program", "security.capability", bytes.fromhex(sys.argv[1]))
+"""
+
+
+@MODES
+def test_capabilities_that_other_bytes_were_given_too(lab: Lab, options: list[str]) -> None:
+    """Two indexes had the same ones, and the kernel takes them from what a restore, or the end of a run, writes to."""
+    program = lab.work / "program"
+    program.write_bytes(b"old " * 5000)
+    try:
+        os.setxattr(program, "security.capability", CAPABILITY)
+    except OSError:
+        pytest.skip("capabilities are root's to give, where the filesystem has them")
+    done = lab.run([sys.executable, "-c", GIVEN_AGAIN, CAPABILITY.hex()], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert os.listxattr(program) == ["security.capability"]
+    for index in (0, 1, 0):
+        lab.restore(index)
+        assert os.listxattr(program) == ["security.capability"], index

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Iterator
 from itertools import chain
 
-from metamori.store.format.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp
+from metamori.store.format.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp, XattrOp
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.head import kept_homes, require_kept
 from metamori.store.read.state import State
@@ -133,6 +133,13 @@ class _Content:
                 found.st_size, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_mtime_ns):
             self.sizes.append(SizeOp(pif.inode, path, pif.size, pif.mode, pif.uid, pif.gid, pif.mtime_ns))
 
+    def capabilities(self, there: State) -> Iterator[XattrOp]:
+        """What the kernel takes from a file that is written to, or given away, and that it is to have."""
+        for each in self.sizes:
+            entry = there.said_of(each.inode)
+            if entry is not None and any(name == b"security.capability" for name, _ in entry.xattrs):
+                yield XattrOp(each.path, entry.xattrs)
+
 
 def make_plan(store: Store, target: int, part: Part | None = None, recorded: State | None = None) -> Plan:
     """From head to `target`, or to a part of it. recorded: its state, where it is not in the store yet. Raises
@@ -171,7 +178,7 @@ def make_plan(store: Store, target: int, part: Part | None = None, recorded: Sta
             exposed.append(paths[0])
         content.finish(paths[0], there.pifs[inode], found, written)
     intent = Intent(target, tuple(content.writes), tuple(content.sizes), tuple(names.ops), names.kept,
-                    tuple(xattr_ops(here, there)))
+                    (*xattr_ops(here, there), *content.capabilities(there)))
     if ours:
         from metamori.store.read.holders import listed  # a run that begins needs none of it
 
@@ -233,7 +240,7 @@ def plan_commit(
         changed = content.compare(inode, paths[0], paths[0], differences(have, want), found.st_size)
         content.finish(paths[0], there.pifs[inode], found, changed)
     intent = Intent(index, tuple(content.writes), tuple(content.sizes), (),
-                    tuple(homes[inode] for inode in sorted(homes)))
+                    tuple(homes[inode] for inode in sorted(homes)), tuple(content.capabilities(there)))
     return Plan(index, intent, content.saves, content.lost)
 
 
