@@ -3,8 +3,13 @@ moves them. What is his stays as it is, and of each index all comes back, or it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
-from lab import Lab
+from lab import Lab, Session
+
+THEIRS, LONG = b"theirs\n" * 20, b"o" * 300_000
 
 MODES = pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 
@@ -28,3 +33,63 @@ def test_a_folder_is_taken_away(lab: Lab, options: list[str], between: bool, mad
         lab.restore(index)
         lab.assert_state(want, f"index {index}")
     lab.verb("verify")
+
+
+def put_over(path: Path) -> None:
+    """As editors do it."""
+    path.with_name("new").write_bytes(THEIRS)
+    path.with_name("new").rename(path)
+
+
+def made_anew(path: Path) -> None:
+    """On many filesystems with the number of the one that it was."""
+    path.unlink()
+    path.write_bytes(THEIRS)
+
+
+def moved(path: Path) -> None:
+    path.rename(path.with_name("moved"))
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+WAYS = pytest.mark.parametrize("way", [put_over, made_anew, moved, removed], ids=lambda way: way.__name__)
+
+
+def written(lab: Lab, options: list[str]) -> Session:
+    """A run that has written to an old file, which two indexes need."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start(*options)
+    program.must(["open f rw", "pwrite 3 8192 0 1", "close 3", "checkpoint"])
+    return program
+
+
+def all_or_lost(lab: Lab) -> None:
+    for index in (0, 1):
+        to = lab.folder / f"copy{index}"
+        done = lab.restore(index, "--to", to, code=None)
+        if done.returncode != 0:
+            assert (done.returncode, "f is lost" in done.stderr) == (12, True), done
+        else:
+            assert next(to.rglob("f")).read_bytes()[8192 * index:] == LONG[8192 * index:]
+
+
+@pytest.mark.parametrize("end", ["exit", "kill all"])
+@pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode", "single"]], ids=["default", "isolate", "single"])
+@WAYS
+def test_a_file_with_redirected_bytes(lab: Lab, way: Callable[[Path], None], options: list[str], end: str) -> None:
+    """At the end of the run these, the old size and the old time were given to the one that had taken its place."""
+    program = written(lab, options)
+    if end == "kill all":
+        program.kill_all()
+    way(lab.work / "f")
+    theirs = lab.state().get("f")
+    assert end == "kill all" or program.end() == 0
+    lab.verb("log", code=None)
+    assert lab.state().get("f") == theirs
+    if theirs:
+        assert (lab.work / "f").stat().st_mtime_ns == theirs.mtime_ns
+    if "single" not in options:
+        all_or_lost(lab)

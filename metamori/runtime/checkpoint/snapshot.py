@@ -170,7 +170,8 @@ def examine(cut: Cut, area: Area, parent: State) -> None:
 def _pif_there(cut: Cut, area: Area, path: bytes, st: os.stat_result) -> int:
     """The PIF of a file that stands at a path: mm_pif_there says why its number alone may be another one's."""
     slot, gone = area.find_pif(st.st_dev, st.st_ino), lib.MM_COPIED | lib.MM_NAMELESS
-    if slot and (area.pif(slot).flags & gone == gone or area.head.flags & lib.MM_JOB):
+    if slot and (area.pif(slot).flags & gone == gone or area.head.flags & lib.MM_JOB or area.pif(slot).root
+                 or area.pif(slot).flags & lib.MM_VIRTUAL):
         return area.find_pif(st.st_dev, st.st_ino, cut.born_ns(path))
     return slot
 
@@ -266,9 +267,11 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
 
 
 def _is_there(cut: Cut, area: Area, pif: mm_pif, path: bytes, st: os.stat_result) -> bool:
-    """Whether it is the file. In a job another run may have removed that, and made one that has got its number."""
+    """Whether it is the file. Somebody else (in a job another run) may have removed that, and made one that has got its
+    number: it is asked where bytes are elsewhere that are not for that one."""
     is_it = (st.st_dev, st.st_ino) == (pif.dev, pif.ino)
-    born = cut.born_ns(path) if is_it and area.head.flags & lib.MM_JOB and pif.btime_ns else 0
+    asked = area.head.flags & lib.MM_JOB or pif.root or pif.flags & lib.MM_VIRTUAL
+    born = cut.born_ns(path) if is_it and asked and pif.btime_ns else 0
     return is_it and born in (0, pif.btime_ns)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Container
 
 from metamori._area import lib
 from metamori.runtime.area import wal
@@ -12,6 +13,9 @@ from metamori.runtime.checkpoint.session_state import SessionState
 from metamori.store.format.layout import parse_record_name
 from metamori.store.format.records import KeptHome
 from metamori.store.format.row_table import no_collection
+from metamori.store.io.commit import lstat_or_none
+from metamori.store.io.os_io import REAL
+from metamori.store.read.state import State
 from metamori.store.restore import restore, safety_copies
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.pif import folded
@@ -51,6 +55,23 @@ def kept_homes(session: SessionState) -> list[KeptHome]:
     return found + [KeptHome(inode, b"%d" % inode) for inode in sorted(aside) if inode not in known]
 
 
+def gone_from(area: Area, state: State, objects: Container[int] | None = None) -> dict[bytes, int]:
+    """Names at which a file that the run has used (one of these) is no more, and its PIF: somebody outside of the run
+    has taken it away, or put another there, maybe with its number. In a job others do so, and say it."""
+    found = dict[bytes, int]()
+    for slot in () if area.head.flags & lib.MM_JOB else area.pifs():
+        p = area.pif(slot)
+        if not p.object or p.flags & (lib.MM_NAMELESS | lib.MM_LEFT) or (
+                objects is not None and p.object not in objects):
+            continue
+        for path in state.paths(p.object):
+            st = lstat_or_none(REAL, path)
+            if st is None or (st.st_dev, st.st_ino) != (p.dev, p.ino) or (
+                    p.btime_ns and REAL.birth_ns(path) not in (0, p.btime_ns)):
+                found[path] = slot
+    return found
+
+
 def put_home(session: SessionState, index: int) -> None:
     """Commit: every buffered byte is written back; the run area starts from a clean table. The index is the newest.
 
@@ -62,9 +83,9 @@ def put_home(session: SessionState, index: int) -> None:
         area.give_room(redirected=False, checkpoint=False)
         make_durable(session, index)
         with no_collection():
-            aside = {each.inode for each in store.head.kept}
-            restore.commit_home(store, index, pending(area), save_preimages=not session.single, run=area.head.run,
-                             durable=True, kept=kept_homes(session))
+            aside, due = {each.inode for each in store.head.kept}, pending(area)
+            restore.commit_home(store, index, due, save_preimages=not session.single, run=area.head.run,
+                             durable=True, kept=kept_homes(session), but=gone_from(area, store.state(index), due))
             # after the commit, which has the room that is left; of a job whoever ends it does (runtime/job/finish.py)
             if not session.single and not area.head.flags & lib.MM_JOB:
                 came = aside - {each.inode for each in store.head.kept}

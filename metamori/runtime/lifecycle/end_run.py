@@ -6,7 +6,7 @@ from metamori._area import lib
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.checkpoint.write_back import kept_homes, make_durable
+from metamori.runtime.checkpoint.write_back import gone_from, kept_homes, make_durable
 from metamori.store.prune import spare
 from metamori.store.restore import restore, resume_point
 from metamori.store.restore.resume_point import END
@@ -74,7 +74,8 @@ def _leave_at(session: Session, index: int, committed: int) -> None:
     # that were settled, or were about to be when their process was killed: then only their pre-images tell of it
     settled = [p.object for p in map(area.pif, area.pifs()) if p.flags & lib.MM_SETTLED or p.saved]
     restore.move_names(store, index, committed, settled, area.head.run, True, kept_homes(session),
-                    None if area.pids() else area.retire, is_all_known=True)
+                    None if area.pids() else area.retire, is_all_known=True,
+                    but=gone_from(area, store.state(index)))
 
 
 def close(session: Session, killed: bool = False) -> None:

@@ -141,9 +141,11 @@ class Noter:
             return pif
         if pif is None or now.path in self._touched:
             return None
-        if (now.dev, now.ino) in ((pif.dev, pif.ino), (was.dev, was.ino) if was is not None else (0, 0)):
+        if (now.size, now.mtime_ns) == (pif.size, pif.mtime_ns):
             return None
-        return None if (now.size, now.mtime_ns) == (pif.size, pif.mtime_ns) else pif
+        if (now.dev, now.ino) == (pif.dev, pif.ino):           # it may have got its number
+            return None if self._door.birth_ns(now.path) in (0, pif.btime_ns) or not pif.btime_ns else pif
+        return None if was is not None and (now.dev, now.ino) == (was.dev, was.ino) else pif
 
     def _alike(self, was: Identity, now: Identity) -> bool:
         """Whether what is there is what the index says, only made anew: by a restore inside the program, of which no

@@ -94,10 +94,11 @@ def move_home(
 
 def commit_home(
     store: Store, index: int, pending: dict[int, AddressMap] | None = None, *, save_preimages: bool = True,
-    run: int = 0, durable: bool = True, kept: Iterable[KeptHome] = (),
+    run: int = 0, durable: bool = True, kept: Iterable[KeptHome] = (), but: Container[bytes] = frozenset(),
 ) -> Plan:
-    """A run's end: names are at `index`, and what it redirected is written back. Head then says `index`."""
-    work = plan_commit(store, index, pending, kept)
+    """A run's end: names are at `index`, and what it redirected is written back. Head then says `index`. but: names at
+    which its files are no more."""
+    work = plan_commit(store, index, pending, kept, but)
     _carry_out(store, work, run, save_preimages, durable, what="writing back")
     return work
 
@@ -105,21 +106,23 @@ def commit_home(
 def move_names(
     store: Store, here: int, target: int, settled: Collection[int] = (), run: int = 0, durable: bool = True,
     kept: Iterable[KeptHome] = (), retire: Callable[[], None] | None = None, is_all_known: bool = False,
+    but: Container[bytes] = frozenset(),
 ) -> Plan:
     """Bring names and attributes back from `here` to `target`, whose bytes the files never left.
 
-    kept: backing files of those without a name that another branch knows. retire: ends the run. Head says `target`
-    before and after, so it is the end of the run that tells whether the move has begun: a stop before it leaves all to
-    do, one after it an intent. Nothing is copied of what leaves `kept/`: the user's files hold what they held before.
+    kept: backing files of those without a name that another branch knows. but: as in `commit_home`. retire: ends the
+    run. Head says `target` before and after, so it is the end of the run that tells whether the move has begun: a stop
+    before it leaves all to do, one after it an intent. Nothing is copied of what leaves `kept/`: the user's files hold
+    what they held before.
     """
-    work = plan_names(store, here, target, settled, kept, is_all_known)
-    _record_left(store, run, here, target, settled, kept, durable, work)
+    work = plan_names(store, here, target, settled, kept, is_all_known, but)
+    _record_left(store, run, here, target, settled, kept, durable, work, but)
     _carry_out(store, work, run, True, durable, retire, copies=False)
     return work
 
 
 def _record_left(store: Store, run: int, here: int, target: int, settled: Collection[int], kept: Iterable[KeptHome],
-                 durable: bool, work: Plan) -> None:
+                 durable: bool, work: Plan, but: Container[bytes]) -> None:
     from metamori.store.restore import left_in_place  # after a kill only
 
     ranges = left_in_place.of_run(store, run, target, settled)
@@ -130,6 +133,7 @@ def _record_left(store: Store, run: int, here: int, target: int, settled: Collec
         *kept, *kept_homes(store.door, store.layout, store.head, now))}
     places = {inode: now.paths(inode)[0] if now.paths(inode) else homes.get(inode) or then.paths(inode)[0]
               for inode in ranges}
+    ranges = {inode: each for inode, each in ranges.items() if places[inode] not in but}
     entries, saves = left_in_place.as_saved(store, target, ranges, places)
     work.saves += saves
     if entries:

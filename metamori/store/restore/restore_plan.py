@@ -217,11 +217,13 @@ def whole_home(size: int) -> list[Piece]:
 
 
 def plan_commit(
-    store: Store, index: int, pending: dict[int, AddressMap] | None = None, kept: Iterable[KeptHome] = ()
+    store: Store, index: int, pending: dict[int, AddressMap] | None = None, kept: Iterable[KeptHome] = (),
+    but: Container[bytes] = frozenset(),
 ) -> Plan:
     """Write back what the run redirected: names are at `index` already, files lack the BUFFER bytes.
 
-    `pending` says which buffered bytes of which objects; None: all of all that the index has.
+    `pending` says which buffered bytes of which objects; None: all of all that the index has. but: names
+    at which there are other files.
     """
     there = store.state(index)
     # what head noted of a file that this run has had open since is no longer what it has to be
@@ -230,7 +232,7 @@ def plan_commit(
     places = {inode: store.layout.kept(home.name) for inode, home in homes.items()}
     content = _Content(store)
     for inode in sorted(there.pifs if pending is None else pending):
-        paths = there.paths(inode) or _unseen(there, inode, places)
+        paths = [path for path in there.paths(inode) or _unseen(there, inode, places) if path not in but]
         found = lstat_or_none(store.door, paths[0]) if paths else None
         if found is None or not stat.S_ISREG(found.st_mode) or (not there.paths(inode) and found.st_nlink == 1):
             continue
@@ -246,19 +248,20 @@ def plan_commit(
 
 def plan_names(
     store: Store, here: int, target: int, settled: Collection[int] = (), kept: Iterable[KeptHome] = (),
-    is_all_known: bool = False
+    is_all_known: bool = False, but: Container[bytes] = frozenset()
 ) -> Plan:
     """Names and attributes from one index to another, for files that hold the target's bytes all along.
 
     `settled`: those that were written all the same (mapped shared, or about to leave the scope); their bytes go
     back too. is_all_known: what the indexes say the same of is as it was, or somebody else's doing, and stays.
+    but: as in `plan_commit`.
     """
     now, then = store.state(here), store.state(target)
     homes = {home.inode: home for home in (*kept, *kept_homes(store.door, store.layout, store.head, now))
              if not now.paths(home.inode)}
     if is_all_known:
         now, then = _not_the_same(now, then, settled)
-    now, then, anew = _without_gone(store, now, then, homes)
+    now, then, anew = _without_gone(store, now, then, homes, but)
     names = NamesPlan(store.door, store.layout, now, then, homes.values(), yields=True)
     places = {inode: [store.layout.kept(home.name)] for inode, home in homes.items()}
     after = {home.inode: [store.layout.kept(home.name)] for home in names.kept}
@@ -295,12 +298,13 @@ def _not_the_same(now: State, then: State, besides: Iterable[int]) -> tuple[Stat
     return now.only(paths, files), then.only(paths, files)
 
 
-def _without_gone(store: Store, now: State, then: State, homes: Container[int]) -> tuple[State, State, set[int]]:
-    """Both without the files, or names of them, that somebody else has taken away: they are not made anew, empty as
-    they would be, but stay away, and are found to be gone. And those that are nowhere (they left the scope, or somebody
-    took them away by another name) of which the store has all: they are made anew."""
+def _without_gone(store: Store, now: State, then: State, homes: Container[int], but: Container[bytes],
+                  ) -> tuple[State, State, set[int]]:
+    """Both without the files, or names of them, that somebody else has taken away or replaced: they are not made anew,
+    empty as they would be, but stay away, and are found to be gone. And those that are nowhere (they left the scope, or
+    somebody took them away by another name) of which the store has all: they are made anew."""
     gone = {entry.path: entry.inode for entry in now.existing() if entry.kind == "file" and not (
-        (found := lstat_or_none(store.door, entry.path)) and stat.S_ISREG(found.st_mode))}
+        entry.path not in but and (found := lstat_or_none(store.door, entry.path)) and stat.S_ISREG(found.st_mode))}
     nowhere = {inode for inode in gone.values() if all(path in gone for path in now.paths(inode))}
     anew = {inode for inode in then.pifs if then.paths(inode) and not now.paths(inode) and inode not in homes}
     lost = {inode for inode in anew if any(piece.kind in (HOME, LOST) for piece in then.pieces(inode))}
