@@ -93,3 +93,44 @@ def test_a_file_with_redirected_bytes(lab: Lab, way: Callable[[Path], None], opt
         assert (lab.work / "f").stat().st_mtime_ns == theirs.mtime_ns
     if "single" not in options:
         all_or_lost(lab)
+
+
+@pytest.mark.parametrize("how", ["inside", "by a verb"])
+@MODES
+@WAYS
+def test_a_file_that_is_to_go_back(lab: Lab, way: Callable[[Path], None], options: list[str], how: str) -> None:
+    """It was made anew with what was in the buffer, and zeros otherwise, as if these were its bytes then."""
+    program = written(lab, options)
+    program.must(["open f rw", "pwrite 3 8192 8192 1", "close 3"])
+    way(lab.work / "f")
+    theirs = lab.state().get("f")
+    if how == "inside":
+        assert program.ask("restore 1") == "-1 EIO"
+    else:
+        assert "f: bytes 8192-300000 of checkpoint 1 are lost" in lab.restore(1, code=12).stderr
+    assert lab.state().get("f") == theirs
+    assert program.end() == 0
+    all_or_lost(lab)
+
+
+@WAYS
+def test_a_file_that_the_run_has_not_used_since_its_last_checkpoint(lab: Lab, way: Callable[[Path], None]) -> None:
+    """A verb said that all was as at the index."""
+    program = written(lab, [])
+    way(lab.work / "f")
+    theirs = lab.state().get("f")
+    assert "modified outside Metamori: " in lab.restore(1, code=14).stderr
+    assert lab.state().get("f") == theirs
+    assert program.end() == 0
+    all_or_lost(lab)
+
+
+def test_a_file_with_the_name_of_one_that_the_run_moved(lab: Lab) -> None:
+    """It was moved back in its place."""
+    program = written(lab, [])
+    program.must(["rename f g", "checkpoint"])
+    put_over(lab.work / "g")
+    assert program.ask("restore 1") == "-1 EIO"
+    assert sorted(lab.state()) == ["g"] and (lab.work / "g").read_bytes() == THEIRS
+    assert program.end() == 0
+    all_or_lost(lab)

@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable
 from metamori._area import lib
 from metamori.runtime.area.run_area import NO_LIMIT, Touch
 from metamori.runtime.checkpoint.session import Session
+from metamori.runtime.checkpoint.write_back import gone_from
 from metamori.store.format.records import PifEntry
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import REAL
@@ -40,7 +41,7 @@ def adopt(session: Session, index: int) -> None:
 
 def changed_beside(session: Session, now: State, paths: Container[bytes] | None) -> list[bytes]:
     """Tracked files (of `paths`) that nobody of this run has used since the index that it is at, and that are not as
-    they were then: somebody else has changed them."""
+    they were then, and those that it has used and that are gone: somebody else has changed them."""
     area = session.area
     known = {area.pif(slot).object for slot in area.pifs()}
     touched = {touch.path for touch in area.journal(area.head.committed_journal) if isinstance(touch, Touch)}
@@ -57,6 +58,9 @@ def changed_beside(session: Session, now: State, paths: Container[bytes] | None)
             if noted.get(path) == here and area.find_pif(*here, REAL.birth_ns(path)):
                 continue
         found.append(path)
+    dirty = set(area.dirty())
+    found += [path for path, slot in gone_from(area, now).items()
+              if path not in touched and slot not in dirty and (paths is None or path in paths)]
     return sorted(found)
 
 

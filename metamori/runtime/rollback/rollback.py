@@ -8,6 +8,7 @@ beyond the index's size are saved (if an index knows them) and cut off, so that 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -22,8 +23,9 @@ from metamori.runtime.checkpoint.cut import look as look_at
 from metamori.runtime.checkpoint.delta import Fold
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.checkpoint.shared_mappings import Capture
+from metamori.runtime.checkpoint.write_back import gone_from
 from metamori.runtime.rollback import descriptors, room
-from metamori.runtime.rollback.copied_bytes import TakenOver
+from metamori.runtime.rollback.copied_bytes import TakenOver, Unverified
 from metamori.runtime.rollback.file_back import FileBack
 from metamori.runtime.rollback.files_beside import arrive, give_attributes
 from metamori.runtime.rollback.names_back import Look
@@ -31,10 +33,12 @@ from metamori.runtime.rollback.relocate import arrived, find_names, movable, nex
 from metamori.runtime.rollback.sole_process import require_alone
 from metamori.store.format.records import Intent, UndoEntry
 from metamori.store.io import commit
+from metamori.store.read.apart import between
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.store.restore.redo import Applier, read_intent
 from metamori.store.restore.restore import require_no_flags
+from metamori.tables.view import HOME
 
 if TYPE_CHECKING:
     from metamori._area import mm_actions
@@ -149,16 +153,20 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     area, store = session.area, session.store
     if again:
         _carry_on(session)
+    else:
+        _look_for_files(session, index)
     cut, undone, now, then = _present_and_index(session, index, again)
     slots = {area.pif(slot).object: slot for slot in area.pifs()}
     look = Look(session, now, then, slots, {entry.inode for each in undone.values() for entry in each}, again)
-    crossing: set[int] = set()
+    crossing, anew = set[int](), dict[int, bytes]()
     if not again:
         plan = look.plan()
+        anew = {op.inode: op.path for op in plan.ops if op.op == "create"}
         movable(session, plan, reopened)
         crossing = set(plan.across())
         require_no_flags(store, Intent(index, names=tuple(plan.ops)))
     _record_saved(session, cut, undone)    # else room would be counted for bytes as if they were still in place
+    _require_all(then, anew)
     checked = TakenOver(store, index)
 
     def file(inode: int) -> FileBack:
@@ -185,6 +193,25 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     _now_back(session, index)
     half_way.forget(cut.half_way)
     area.head.restoring = 0
+
+
+def _look_for_files(session: Session, index: int) -> None:
+    """What somebody outside of the run has taken away or replaced, of files that may be others at the index: the
+    present says so."""
+    area, store = session.area, session.store
+    now, then = store.state(area.head.parent), store.state(index)
+    apart = between(store.undo_log, now, then)
+    named = {entry.inode for path in apart.paths if (entry := now.names.get(path)) is not None}
+    for slot in {*gone_from(area, now, apart.objects | named).values()}:
+        area.touch_pif(slot)
+
+
+def _require_all(then: State, anew: Mapping[int, bytes]) -> None:
+    """Unverified where files would be made anew of which bytes are nowhere."""
+    for inode, path in anew.items():
+        for start, end, kind, _, _ in then.pieces(inode):
+            if kind == HOME:
+                raise Unverified(f"{os.fsdecode(path)}: bytes {start}-{end} of checkpoint {then.index} are lost")
 
 
 def _carry_on(session: Session) -> None:
