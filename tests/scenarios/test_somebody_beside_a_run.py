@@ -3,7 +3,10 @@ moves them. What is his stays as it is, and of each index all comes back, or it 
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -134,3 +137,25 @@ def test_a_file_with_the_name_of_one_that_the_run_moved(lab: Lab) -> None:
     assert sorted(lab.state()) == ["g"] and (lab.work / "g").read_bytes() == THEIRS
     assert program.end() == 0
     all_or_lost(lab)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, partial(os.mknod, mode=stat.S_IFSOCK | 0o600)],
+                         ids=["fifo", "folder", "socket"])
+def test_its_number_is_that_of_something_else(lab: Lab, make: Callable[[Path], None]) -> None:
+    """A fifo was taken for the file, and could not be synced: no checkpoint was to be had, and no end of the run."""
+    program = lab.start()
+    program.must(["fill f w,creat 5000 1"])
+    number = (lab.work / "f").stat().st_ino
+    (lab.work / "f").unlink()
+    for attempt in range(50):
+        make(lab.folder / f"{attempt}")
+        if (lab.folder / f"{attempt}").lstat().st_ino == number:
+            break
+    else:
+        pytest.skip("this filesystem gives no number again soon")
+    (lab.folder / f"{attempt}").rename(lab.work / "f")
+    program.must(["checkpoint"])
+    assert program.end() == 0
+    lab.restore(0)
+    lab.restore(1)
+    assert not (lab.work / "f").is_file()

@@ -268,8 +268,8 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
 
 def _is_there(cut: Cut, area: Area, pif: mm_pif, path: bytes, st: os.stat_result) -> bool:
     """Whether it is the file. Somebody else (in a job another run) may have removed that, and made one that has got its
-    number: it is asked where bytes are elsewhere that are not for that one."""
-    is_it = (st.st_dev, st.st_ino) == (pif.dev, pif.ino)
+    number: it is asked where bytes are elsewhere that are not for that one. It may be a fifo, say."""
+    is_it = stat.S_ISREG(st.st_mode) and (st.st_dev, st.st_ino) == (pif.dev, pif.ino)
     asked = area.head.flags & lib.MM_JOB or pif.root or pif.flags & lib.MM_VIRTUAL
     born = cut.born_ns(path) if is_it and asked and pif.btime_ns else 0
     return is_it and born in (0, pif.btime_ns)
