@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import honest
 import pytest
 from lab import Lab, Session
 
@@ -159,3 +160,24 @@ def test_its_number_is_that_of_something_else(lab: Lab, make: Callable[[Path], N
     lab.restore(0)
     lab.restore(1)
     assert not (lab.work / "f").is_file()
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["to a new name", "over another file"])
+@pytest.mark.parametrize("when", ["opened anew", "while it is open"])
+@MODES
+def test_a_file_is_moved_that_the_program_goes_on_with(lab: Lab, options: list[str], when: str, taken: bool) -> None:
+    """It had lost at the end what was redirected, and no index from then on had it by its new name."""
+    program = written(lab, options)
+    program.must(["fill g w,creat 9000 2"] * taken)
+    if when == "while it is open":
+        program.must(["open f rw"])
+    (lab.work / "f").rename(lab.work / "g")
+    if when == "opened anew":
+        program.must(["open g rw"])
+    program.must(["pwrite 3 8192 8192 1", "close 3"])
+    seen = program.ask("tree")
+    program.must(["checkpoint"])
+    assert program.end() == 0
+    assert honest.tree_of(lab.work) == seen
+    lab.restore(2, "--to", lab.folder / "copy")
+    assert honest.tree_of(lab.folder / "copy" / "work") == seen

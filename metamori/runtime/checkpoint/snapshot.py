@@ -250,7 +250,8 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
     for path in places.of(p, first):
         st = cut.look(path).st
         if st and _is_there(cut, area, p, path, st):
-            if path != first:
+            if path != first:              # somebody outside of the run may have moved it: nobody has noted that
+                cut.found.setdefault(first, cut.look(first))
                 area.set_path(p, path)
             copied = is_copied(p) and not p.root and p.size == st.st_size
             # in single mode a commit follows, which has to reach the file that the program reads: no copy may back it

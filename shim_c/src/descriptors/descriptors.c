@@ -56,7 +56,7 @@ static int is_where_it_was(const struct mm_pif *p)
         && there.st_ino == p->ino && there.st_dev == p->dev;
 }
 
-/* Whether a checkpoint may know a file by another name than by what was opened: in a job another run may have renamed it. */
+/* Whether a checkpoint may know a file by another name than by what was opened: somebody outside of the run may have renamed it. */
 static __attribute__((noinline)) int has_another_name(const struct mm_pif *p, const struct statx *st)
 {
     return st->stx_nlink > 1 || p->flags & MM_COPIED || !is_where_it_was(p);
@@ -198,8 +198,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
             made_here(slot, p);
         if (slot && changes) {
             touched(slot, p);
-            if (UNLIKELY(st.stx_nlink > 1 || p->flags & MM_COPIED || mm_area->head->flags & MM_JOB) && !created
-                && has_another_name(p, &st))
+            if (!created && UNLIKELY(has_another_name(p, &st)))
                 e = note_name(fd, slot);
         } else if (!slot && (changes || created) && S_ISREG(st.stx_mode)) {
             e = follow(fd, &st, created, path, &slot);
@@ -248,15 +247,21 @@ long mm_set_flags(int fd, int flags)
     return r;
 }
 
-/* Its number goes: of a job's file this was maybe the last that leads to it, whatever another run has called it since. */
+/* Its number goes: this was maybe the last that leads to the file, whatever another run of the job, or somebody outside, has called
+ * that since. */
 static __attribute__((noinline)) void name_at_last(int fd, uint32_t slot)
 {
     struct statx st;
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     if (!(p->flags & (MM_NAMELESS | MM_LEFT)) && sys_statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st) == 0
-        && st.stx_nlink > 0 && has_another_name(p, &st))
+        && st.stx_nlink > 0 && has_another_name(p, &st)) {
+        touched(slot, p);
         note_name(fd, slot);
+    }
 }
+
+/* Bytes of it are elsewhere, and would not be found by its name. */
+static int was_moved(const struct mm_pif *p) { return !is_native(p) && !(p->flags & MM_NAMELESS) && !is_where_it_was(p); }
 
 /* The number is about to be given back, or to mean another file: from here on nobody decides by what it meant, and whoever looks
  * waits for mm_went.  0: it is not tracked.  there: the number still leads to the description. */
@@ -267,7 +272,7 @@ static int begin_going(int fd, struct mm_going *going, int there)
     MM_ASSERT(mm_depth > 0);
     struct mm_descriptor *d = &mm_fds[fd];
     uint32_t slot = __atomic_load_n(&d->slot, __ATOMIC_RELAXED);
-    if (there && slot && UNLIKELY(mm_area->head->flags & MM_JOB))
+    if (there && slot && UNLIKELY(mm_area->head->flags & MM_JOB || was_moved(mm_pif_at(mm_area, slot))))
         name_at_last(fd, slot);
     if (__atomic_exchange_n(&d->generation, MM_CHANGING, __ATOMIC_SEQ_CST) == MM_CHANGING)
         return 0;                      /* another thread closes it */
