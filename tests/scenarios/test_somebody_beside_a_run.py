@@ -181,3 +181,17 @@ def test_a_file_is_moved_that_the_program_goes_on_with(lab: Lab, options: list[s
     assert honest.tree_of(lab.work) == seen
     lab.restore(2, "--to", lab.folder / "copy")
     assert honest.tree_of(lab.folder / "copy" / "work") == seen
+
+
+def test_in_a_folder_of_a_killed_run_something_else_is_put(lab: Lab) -> None:
+    """The run's end was begun, and could not be carried through: the folder did not go, where a file was to be."""
+    (lab.work / "h").write_bytes(b"old")
+    program = lab.start("--isolate")
+    program.must(["unlink h", "mkdir h", "mkdir h/h", "checkpoint"])
+    (lab.work / "h/h").rmdir()
+    (lab.work / "h/h").symlink_to("his")
+    program.kill_all()
+    lab.verb("log")
+    assert os.readlink(lab.work / "h/h") == "his"
+    lab.restore(0, "--to", lab.folder / "copy")
+    assert (lab.folder / "copy/work/h").read_bytes() == b"old"

@@ -126,7 +126,10 @@ class NamesPlan:
 
     def _is_other(self, path: bytes) -> bool:
         entry = self._here.names.get(path)
-        return entry is None or entry.kind == "absent" or (entry.kind == "dir" and self._has_others(path))
+        if entry is None or entry.kind == "absent" or (entry.kind == "dir" and self._has_others(path)):
+            return True
+        found = lstat_or_none(self._door, path)        # beside a run somebody may have put something else there
+        return found is not None and stat.S_ISDIR(found.st_mode) != (entry.kind == "dir")
 
     def _carried(self, path: bytes) -> bytes:
         """Where a path ends up when the moved folders around it are renamed; the nearest one decides."""
@@ -273,6 +276,7 @@ class NamesPlan:
         for path in sorted((e.path for e in self._leaving if e.kind == "dir"), key=_depth, reverse=True):
             found = lstat_or_none(self._door, path)
             if found is None or not stat.S_ISDIR(found.st_mode):
+                staying.update([path] if found else ())
                 continue
             inside = {os.path.join(path, name) for name in self._door.listdir(path)}
             if inside <= gone and not inside & staying:
