@@ -195,3 +195,27 @@ def test_in_a_folder_of_a_killed_run_something_else_is_put(lab: Lab) -> None:
     assert os.readlink(lab.work / "h/h") == "his"
     lab.restore(0, "--to", lab.folder / "copy")
     assert (lab.folder / "copy/work/h").read_bytes() == b"old"
+
+
+def changed_kinds(lab: Lab) -> None:
+    for name in ("f", "d/x"):
+        (lab.work / name).unlink()
+    (lab.work / "d").rmdir()
+    (lab.work / "f").mkdir()
+    (lab.work / "f/x").write_bytes(THEIRS)
+    (lab.work / "d").write_bytes(THEIRS)
+
+
+@MODES
+def test_a_file_becomes_a_folder_and_a_folder_a_file(lab: Lab, options: list[str]) -> None:
+    """The run writes there: an index had names below what was no folder, and could not be restored at all."""
+    program = lab.start(*options)
+    program.must(["fill f w,creat 100 1", "mkdir d", "fill d/x w,creat 100 1", "checkpoint"])
+    changed_kinds(lab)
+    program.must(["fill f/x w,append 100 1", "fill d w,append 100 1"])
+    seen = program.ask("tree")
+    program.must(["checkpoint"])
+    assert program.end() == 0
+    assert honest.tree_of(lab.work) == seen
+    lab.restore(2, "--to", lab.folder / "copy")
+    assert honest.tree_of(lab.folder / "copy/work") == seen

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Touch
 from metamori.runtime.area.whereabouts import device
-from metamori.runtime.checkpoint.cut import Cut, Found
+from metamori.runtime.checkpoint.cut import Cut, Found, look
 from metamori.runtime.checkpoint.snapshot import examine
 from metamori.store.format.records import (
     FitEntry,
@@ -21,6 +21,7 @@ from metamori.store.format.records import (
     UndoEntry,
 )
 from metamori.store.io.commit import lstat_or_none
+from metamori.store.read.state import parents
 from metamori.store.read.store import Store
 from metamori.tables.pif import Pif, later
 from metamori.tables.record import replace
@@ -49,6 +50,24 @@ def kind_of(mode: int) -> NameKind:
 GONE = 0                                   # no file's mode: of one that the run cannot find any more
 
 
+def _replaced(cut: Cut, known: Mapping[bytes, NameEntry]) -> None:
+    """What cannot be as it was known, since something is in it, or since it is in what is no folder: somebody outside
+    of the run has seen to that, and nobody has noted it."""
+    examined = cut.examined
+    around = {path[:path.rfind(b"/")] for path, there in examined.items() if there.st}
+    for folder in around.union(*map(parents, around)):
+        if folder in known and known[folder].kind != "dir" and folder not in examined:
+            there = look(folder)
+            if there.st and stat.S_ISDIR(there.st.st_mode):
+                examined[folder] = there
+    gone = {path for path, there in examined.items() if path in known and known[path].kind == "dir"
+            and not (there.st and stat.S_ISDIR(there.st.st_mode))
+            and not (path in cut.touches and stat.S_ISDIR(cut.touches[path].mode))}
+    for path in known if gone else ():
+        if path not in examined and not gone.isdisjoint(parents(path)):
+            examined[path] = Found(None)
+
+
 class Fold:
     """The records of one cut. `index` is the new checkpoint's; nothing is written here but copies of mapped files."""
 
@@ -57,6 +76,8 @@ class Fold:
         self.before = store.state(cut.parent)
         if not cut.complete().is_examined:
             examine(cut, area, self.before)
+        if not area.head.flags & lib.MM_JOB:
+            _replaced(cut, self.before.names)
         self.run = area.head.run
         self.in_job = bool(area.head.flags & lib.MM_JOB)
         self._known: dict[Identity, list[int]] | None = None   # the parent's files by identity, once somebody asks
