@@ -157,7 +157,7 @@ static long to_pipe(int to, struct iovec *v, int wait)
 
 /* The waits of splice, in which a thread may be cancelled as in the C library's own: nothing is held.  cancels: the program's state, or
  * that nobody is cancelled there. */
-static int begin_wait(int cancels)
+static int begin_cancellable(int cancels)
 {
     int type;
     pthread_setcancelstate(cancels, NULL);
@@ -165,7 +165,7 @@ static int begin_wait(int cancels)
     return type;
 }
 
-static long end_wait(int type, long r)
+static long end_cancellable(int type, long r)
 {
     REAL(pthread_setcanceltype)(type, NULL);
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
@@ -176,16 +176,16 @@ static long end_wait(int type, long r)
 static long wait_for_room(int to, int from, int cancels)
 {
     off_t nothing = 0;
-    int type = begin_wait(cancels);
-    return end_wait(type, sys(SYS_sendfile, to, from, &nothing, 0));
+    int type = begin_cancellable(cancels);
+    return end_cancellable(type, sys(SYS_sendfile, to, from, &nothing, 0));
 }
 
 /* For bytes in one, by taking one to where nothing can be: -EFAULT when it is there.  0: none will come. */
 static long wait_for_bytes(int from, int cancels)
 {
     struct iovec nowhere = { (void *)8, 1 };
-    int type = begin_wait(cancels);
-    return end_wait(type, sys(SYS_vmsplice, from, &nowhere, 1, 0));
+    int type = begin_cancellable(cancels);
+    return end_cancellable(type, sys(SYS_vmsplice, from, &nowhere, 1, 0));
 }
 
 /* As much as the pipe takes without waiting; for the first byte it is waited, before anything is read: it may be overwritten
