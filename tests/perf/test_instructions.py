@@ -22,19 +22,19 @@ MODES: dict[str, list[str]] = {"default": [], "isolate": ["--isolate"]}
 # file and call: (default, --isolate), instructions more than natively
 BOUNDS = {
     "unfollowed pread": (50, 50), "unfollowed read": (46, 46), "unfollowed lseek": (30, 30),
-    "unfollowed fstat": (56, 56), "unfollowed read4k": (50, 50), "unfollowed stat": (22, 22),
-    "unfollowed open+close": (1190, 1190),
-    "fresh pwrite": (200, 680), "fresh write": (196, 705), "fresh pwrite4k": (195, 700),
-    "fresh pread": (90, 610), "fresh read": (90, 440), "fresh lseek": (64, 320), "fresh fstat": (56, 300),
+    "unfollowed fstat": (56, 56), "unfollowed read4k": (50, 50), "unfollowed stat": (35, 35),
+    "unfollowed open+close": (1205, 1260),
+    "fresh pwrite": (200, 690), "fresh write": (196, 712), "fresh pwrite4k": (195, 706),
+    "fresh pread": (90, 610), "fresh read": (90, 440), "fresh lseek": (64, 320), "fresh fstat": (56, 308),
     "fresh read4k": (90, 710), "fresh fchmod": (165, 165), "fresh fputc": (5, 5), "fresh fgetc": (5, 5),
     "followed pread": (90, 90), "followed read": (90, 90), "followed lseek": (64, 64), "followed fstat": (56, 295),
-    "followed read4k": (90, 90), "followed open+close": (1435, 1435),
-    "window first write": (675, 675), "window write": (495, 500), "window pwrite": (480, 485),
+    "followed read4k": (90, 90), "followed open+close": (1545, 1545),
+    "window first write": (675, 675), "window write": (500, 505), "window pwrite": (485, 490),
     "window pread": (430, 435), "window read": (440, 445), "window byte": (485, 490),
-    "redirected pwrite": (695, 700), "redirected write": (715, 725), "redirected pwrite4k": (710, 720),
+    "redirected pwrite": (702, 712), "redirected write": (724, 734), "redirected pwrite4k": (718, 728),
     "redirected pread": (605, 612), "redirected read": (442, 446), "redirected lseek": (320, 320),
-    "redirected fstat": (300, 345), "redirected read4k": (695, 700), "redirected fputc": (5, 5),
-    "redirected fgetc": (5, 5), "redirected stat": (290, 345),
+    "redirected fstat": (316, 350), "redirected read4k": (695, 700), "redirected fputc": (5, 5),
+    "redirected fgetc": (5, 5), "redirected stat": (320, 350),
     "above ours read": (180, 180),
 }
 

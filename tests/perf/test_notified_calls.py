@@ -14,7 +14,7 @@ from test_static_programs import BUSYBOX, is_static, proxies
 
 COUNT = 300
 # What the shell does COUNT times in its own process, and how many system calls of the proxy each may take.
-CALLS = {"opening": (": >> f", 15), "creating": (": > n$i", 26)}
+CALLS = {"opening": (": >> f", 16), "creating": (": > n$i", 26)}
 SCRIPT = "while [ ! -e go ]; do sleep 0.1; done; i=0; " \
          "while [ $i -lt {count} ]; do {call}; i=$((i+1)); done; " \
          "echo > done; while [ -e go ]; do sleep 0.1; done"
