@@ -221,7 +221,7 @@ class Remains:
         if key in self._slots:
             return self._slots[key]
         slot = self._slots[key] = len(self._pifs)
-        self._pifs.append(SimpleNamespace(object=inode, mtime_ns=0, flags=0, refs=0))
+        self._pifs.append(SimpleNamespace(object=inode, mtime_ns=0, flags=0, refs=0, root=0))
         there, kept = (_fitting(kind, (ino, btime_ns)) for kind in (self._there, self._kept))
         if there:
             self._found(slot, inode, there.path, there)

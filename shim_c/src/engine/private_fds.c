@@ -287,8 +287,8 @@ void mm_locking(uint32_t slot, int fd)
         return;
     mm_any_locked = 1;
     mm_own_reader(slot, fd);
-    if ((own = reader_of(slot)) != NULL && (open_flags(fd) & O_ACCMODE) != O_RDONLY && !own->writes)
-        let_write(own, slot, fd);
+    if ((own = reader_of(slot)) != NULL && !own->writes)
+        let_write(own, slot, fd);      /* later a number that the program would have could not be given back */
     if (own)
         own->locked = 1;
     else                               /* there can be none: one that is opened later shall stay */
