@@ -4,7 +4,8 @@
  *                        can do without: a byte to another process and one back
  * notified time COMMAND  milliseconds of the command, and of CPU time
  * notified starts COUNT PROGRAM   milliseconds for each start of a program, after a first one; linked dynamically
- * notified limit COUNT   the same numbers natively, but the calls are notified to a process that only says that the kernel makes them;
+ * notified limit COUNT   the same numbers natively, but the calls are notified to a process that opens the file and gives its descriptor
+ *                        to the program, and of the others only says that the kernel makes them;
  *                        then milliseconds for each of COUNT / 5 programs that are started with such a filter, and handed over
  */
 #define _GNU_SOURCE
@@ -23,6 +24,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -115,6 +117,32 @@ static void send_or_take(int at, int *fd, int sends)
         memcpy(fd, CMSG_DATA(&control.head), sizeof *fd);
 }
 
+/* As who must open what the program will have (a path that the kernel reads again may be another by then), and who leaves no answer
+ * without its descriptor when it is killed in between: two steps. */
+static void open_there(int listener, const struct seccomp_notif *notice, struct seccomp_notif_resp *response)
+{
+    int at = notice->data.nr == SYS_openat;
+    const __u64 *a = notice->data.args + at;
+    char path[256];
+    struct iovec here = { path, sizeof path }, there = { (void *)(uintptr_t)a[0], sizeof path };
+    if (process_vm_readv(notice->pid, &here, 1, &there, 1, 0) < 1)
+        _exit(1);
+    int fd = open(path, (int)a[1] | O_CLOEXEC, (mode_t)a[2]);
+    struct seccomp_notif_addfd to = { .id = notice->id, .srcfd = (uint32_t)fd, .newfd_flags = (uint32_t)a[1] & O_CLOEXEC };
+    response->val = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &to);
+    response->flags = 0;
+    close(fd);
+}
+
+static int opens(const struct seccomp_data *call)
+{
+#ifdef SYS_open
+    if (call->nr == SYS_open)
+        return (call->args[1] & O_ACCMODE) != O_RDONLY;
+#endif
+    return call->nr == SYS_openat && (call->args[2] & O_ACCMODE) != O_RDONLY;
+}
+
 /* One listener after the other, each as long as its programs live: RECV then fails. */
 static void answer_all(void)
 {
@@ -129,6 +157,8 @@ static void answer_all(void)
             _exit(1);
         while (memset(&notice, 0, sizeof notice), ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &notice) == 0) {
             struct seccomp_notif_resp response = { .id = notice.id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE };
+            if (opens(&notice.data))
+                open_there(listener, &notice, &response);
             ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
         }
         close(listener);

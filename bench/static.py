@@ -1,6 +1,7 @@
 """Programs without the preload library: a notified call, what is not notified, and the start of such a program.
 
-`limit`: the same calls and starts, notified to a process that only says that the kernel makes them.
+`limit`: the same calls and starts, notified to a process that opens the file for the program, and of the other calls
+only says that the kernel makes them.
 The first such program of a run starts the process that makes the calls: dd waits until that has come to rest.
 """
 from __future__ import annotations

@@ -31,6 +31,14 @@ def parse_size(text: str) -> int:
     return int(found[1]) * _SIZES[found[2]]
 
 
+def parse_room(text: str) -> int:
+    """Bytes, at least one."""
+    size = parse_size(text)
+    if not size:
+        raise Usage(f"'{text}' is not a size above 0")
+    return size
+
+
 def size_text(count: int) -> str:
     """1.2 MiB, in powers of 1024."""
     size, unit = float(count), 0
@@ -94,7 +102,7 @@ class Config:
         """Flags that are None were not given."""
         env = os.environ if environ is None else environ
         readers: dict[str, Callable[[str], Any]] = {"cache_size": parse_size, "every": parse_duration,
-                   "keep_last": parse_count, "max_bytes": parse_size,
+                   "keep_last": parse_count, "max_bytes": parse_room,
                    "isolate": lambda text: text not in ("", "0"), "store": str, "mode": str, "durability": str,
                    "track": lambda text: tuple(filter(None, text.split("\n"))),
                    "exclude": lambda text: tuple(filter(None, text.split("\n")))}

@@ -16,10 +16,12 @@ if __name__ == "__main__":                 # executed by its path: the package m
 def main(file: str, command: list[str]) -> int:
     """The exit status. Where there can be no run, the program is executed without."""
     from metamori.cli import opening, resume, run
+    from metamori.cli.main import stand_in
     from metamori.errors import RUN_FAILED, MetamoriError, missing, sentence
     from metamori.runtime.job import elsewhere, start
     from metamori.runtime.lifecycle import child_loop
 
+    stand_in()
     there = os.open(".", os.O_PATH | os.O_CLOEXEC)
     config, one = elsewhere.read(os.environ.pop(elsewhere.VARIABLE), file)
     try:
@@ -43,6 +45,4 @@ def main(file: str, command: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    status = main(sys.argv[1], sys.argv[2:])
-    sys.stderr.flush()
-    os._exit(status)
+    os._exit(main(sys.argv[1], sys.argv[2:]))

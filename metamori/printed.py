@@ -26,6 +26,14 @@ def name_text(name: bytes | str) -> str:
                           for letter in text) + "'"
 
 
+def word_text(word: str) -> str:
+    """In a line that a person may paste into a shell."""
+    import shlex  # it takes `re`
+
+    text = name_text(word)
+    return text if text != word else shlex.quote(word)
+
+
 def line_text(text: str) -> str:
     """A message of one line, whatever names are in it."""
     return "".join(_SHORT.get(letter, _escaped(letter)) if _is_unseen(letter) else letter for letter in text)
@@ -61,6 +69,15 @@ def clear_progress() -> None:
         sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()
         _progress = False
+
+
+def say(text: str) -> None:
+    """A line for a person. Where it cannot be written, the exit status still says the rest."""
+    try:
+        clear_progress()
+        sys.stderr.write(f"metamori: {line_text(text)}\n")
+    except OSError:
+        pass
 
 
 def columns(text: str) -> int:

@@ -36,6 +36,16 @@ class Uninterrupted:
     files: dict
 
 
+# the beginning of a program of Python's: it asks for a checkpoint, and says on which side of it it is
+TAKEN = """
+import ctypes, os, select, socket, struct, sys, time
+libc = ctypes.CDLL(None)
+def taken():
+    r = libc.metamori_checkpoint() if hasattr(libc, "metamori_checkpoint") else 1
+    sys.stderr.write("taken\\n" if r > 0 else "came back\\n" if r == 0 else "none\\n")
+"""
+
+
 def state_of(pid: int) -> list[str]:
     """The words of /proc/PID/stat from the state on; none of a process that is not there."""
     try:
@@ -327,6 +337,16 @@ class Printing(Memory):
         done = self.verb("restart", *options, str(index))
         assert done.returncode == self.native.status, (index, done.returncode, done.stderr.decode(errors="replace"))
         assert self.native.output.endswith(done.stdout), (index, done.stdout[-300:], self.native.output[-300:])
+
+
+def is_as_it_was(folder: Path, script: str) -> None:
+    """A program of Python's that takes one checkpoint, and says what it sees before and after."""
+    (folder / "script").write_text(TAKEN + script)
+    case = Memory(folder, ["/usr/bin/python3", folder / "script"])
+    assert case.native.status in (0, 77), case.native
+    run_of(case)
+    assert case.errors().count("taken") == 1
+    came_back(case, 1)
 
 
 def killed_again(case: Memory, random_: random.Random, index: int) -> None:

@@ -22,6 +22,7 @@ import built_once  # noqa: E402
 import own_mounts  # noqa: E402, F401
 from lab import ROOT, Lab  # noqa: E402
 
+signal.signal(signal.SIGINT, signal.default_int_handler)   # ignored in a shell's background: programs would inherit it
 os.environ["METAMORI_TRACK"] = "/"        # wherever a test writes; those of the scope take this away
 
 PROGRAMS = HERE / "programs"

@@ -39,22 +39,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _as_program() -> int:
     sys.unraisablehook = _unraisable
+    stand_in()
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:    # nobody could wait for a child
         signal.signal(signal.SIGCHLD, _child_ended)
-    if sys.stdout is None:                 # closed: what verbs print goes nowhere
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
-    for stream in filter(None, (sys.stdout, sys.stderr)):
+    stream: Any
+    for stream in (sys.stdout, sys.stderr):
         if stream.encoding.lower() != "utf-8":     # ISO-8859-1 cannot write every name
             stream.reconfigure(errors="backslashreplace")
     status = _status(sys.argv[1:])
-    for stream in filter(None, (sys.stdout, sys.stderr)):
+    for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
             pass                           # said; the interpreter's own end would say it again, and make the status 120
     os._exit(status)
+
+
+def stand_in() -> None:
+    """For standard input, output and error that are closed: else a file of the store had their number, and messages
+    were written into it. A command finds them closed."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)             # the lowest that is free
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
 
 def _child_ended(_number: int, _frame: object) -> None:
@@ -140,10 +152,9 @@ def _step_out(begins: bool) -> None:
 
 
 def _say(message: str) -> None:
-    from metamori.printed import clear_progress, line_text
+    from metamori.printed import say
 
-    clear_progress()
-    sys.stderr.write(f"metamori: {line_text(message)}\n")
+    say(message)
 
 
 if __name__ == "__main__":

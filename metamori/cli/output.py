@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from metamori.config import size_text
-from metamori.printed import clear_progress, columns, cut, line_text, name_text
+from metamori.printed import clear_progress, columns, cut, name_text, say
 
 __all__ = [
     "flush", "paint", "path_bytes", "path_fields", "path_text", "result", "say", "size_text", "table", "terminal_width",
@@ -106,12 +106,6 @@ def wrapped(text: str, before: str = "", indent: int = 0) -> str:
 def terminal_width() -> int:
     """Columns of the terminal that is standard output; 0 where that is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-
-
-def say(message: str) -> None:
-    """A line for a person."""
-    clear_progress()
-    sys.stderr.write(f"metamori: {line_text(message)}\n")
 
 
 def write_bytes(data: bytes) -> None:

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 
 from metamori.cli import opening, output
-from metamori.config import parse_count, parse_duration, parse_size
+from metamori.config import parse_count, parse_duration, parse_room
 from metamori.errors import Usage
 from metamori.runtime.job import folder
 from metamori.store.prune import prune
@@ -28,9 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def rules(arguments: argparse.Namespace) -> Rules:
     """Usage unless there is at least one rule."""
     last = parse_count(arguments.keep_last) if arguments.keep_last is not None else 0
-    size = parse_size(arguments.max_bytes) if arguments.max_bytes is not None else 0
-    if arguments.max_bytes is not None and not size:
-        raise Usage("--max-bytes takes a size above 0")
+    size = parse_room(arguments.max_bytes) if arguments.max_bytes is not None else 0
     every = parse_duration(arguments.keep_every) if arguments.keep_every is not None else 0.0
     found = Rules(last, every, size)
     if not found:

@@ -15,7 +15,7 @@ from metamori import indexes
 from metamori.cli import opening, output, within
 from metamori.cli import restore_texts as texts
 from metamori.errors import ChangedOutside, Damaged, Usage
-from metamori.printed import name_text
+from metamori.printed import name_text, word_text
 from metamori.store.format.records import InheritedEntry
 from metamori.store.read import invalidated
 from metamori.store.read.compare import compare
@@ -120,14 +120,13 @@ def _copy(arguments: argparse.Namespace) -> int:
             raise Damaged(f"{texts.lost_text(arguments.index, lost)}; --force copies the rest")
         made = export.export(store, arguments.index, arguments.to, losses.objects(arguments.index), arguments.force,
                              only)
+        lost = sorted({*lost, *made.lost})
         unknown = restore.unknown(store)
         if store.has_disks:
-            import shlex  # it takes `re`
-
             from metamori.runtime.job import disks
 
             for disk in disks.all_of(store):
-                output.say(f"files on {disk.host}'s own disk: metamori restore --store {shlex.quote(disk.store.path)} "
+                output.say(f"files on {disk.host}'s own disk: metamori restore --store {word_text(disk.store.path)} "
                            f"{disk.at(arguments.index)} --to DIR")
     for why in unknown:
         output.say(why)

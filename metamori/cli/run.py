@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from metamori.config import LIBRARY, Config, parse_count, parse_duration, parse_size
+from metamori.config import LIBRARY, Config, parse_count, parse_duration, parse_room, parse_size
 from metamori.errors import RUN_FAILED, MetamoriError, StoreBusy, Usage, sentence
 
 TYPE_CHECKING = False
@@ -204,7 +204,7 @@ def _asked(arguments: argparse.Namespace) -> Config:
         "on_term": arguments.on_term == "checkpoint", "requeue": arguments.requeue,
         "on_checkpoint": arguments.on_checkpoint, "resume_at": arguments.resume_at,
         "keep_last": parse_count(arguments.keep_last) if arguments.keep_last else None,
-        "max_bytes": parse_size(arguments.max_bytes) if arguments.max_bytes else None,
+        "max_bytes": parse_room(arguments.max_bytes) if arguments.max_bytes else None,
         "durability": arguments.durability,
     })
 

@@ -67,18 +67,31 @@ def _live(store: Store) -> dict[str, Any]:
         is_peopled, pids = area.is_peopled(), area.pids()
         if not is_peopled and not area.is_supervised():
             return {}
-        files = [area.pif(slot) for slot in area.pifs()]
+        files = [_size(area, area.pif(slot)) for slot in area.pifs()]
         launch = launch_record.of_run(area)
         command = shlex.join(word.decode("utf-8", "replace") for word in launch[0].argv) if launch else None
         return {
             "alive": True, "run": area.head.run, "supervisor": area.head.supervisor or None, "processes": pids,
-            "command": command, "files": len(files), "bytes_in_files": sum(each.size for each in files),
+            "command": command, "files": len(files), "bytes_in_files": sum(files),
             "bytes_buffered": area.head.owed * BLOCK, "memory": bool(area.head.flags & lib.MM_MEMORY),
-            "bytes_seen": sum(each.size for each in files) + area.head.next_block * BLOCK,
+            "bytes_seen": sum(files) + area.head.next_block * BLOCK,
             **_outside(area), "parent": area.head.parent, "next_checkpoint_in": launch_record.due_in(area),
         }
     finally:
         area.close()
+
+
+def _size(area: Any, pif: Any) -> int:
+    """Of a file, as the program sees it; 0 where only the kernel knows it, and not by the name that it had last."""
+    from metamori._area import lib
+
+    if pif.flags & lib.MM_VIRTUAL:
+        return int(pif.size)
+    try:
+        found = os.lstat(area.pif_path(pif))
+    except OSError:
+        return 0
+    return found.st_size if (found.st_dev, found.st_ino) == (pif.dev, pif.ino) else 0
 
 
 def _job(store: Store) -> dict[str, Any]:

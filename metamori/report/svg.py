@@ -42,10 +42,9 @@ class Drawing:
         self._parts.append(element)
 
     def rect(self, x: float, y: float, width: float, height: float, kind: str, opacity: float = 1.0,
-             tip: str = "", round_by: float = 0) -> None:
+             tip: str = "") -> None:
         more = (f' fill-opacity="{number(round(opacity, 2)) if opacity in (0, 1) else f"{opacity:.2f}"}"'
                 if opacity < 1 else "")
-        more += f' rx="{number(round_by)}"' if round_by else ""
         self._closed(f'rect class="{kind}" x="{number(x)}" y="{number(y)}" width="{number(width)}" '
                      f'height="{number(height)}"{more}', "rect", tip)
 

@@ -67,10 +67,11 @@ class Pif:
     ranges: Sequence[Blocks]
     captured: Sequence[AML] | None = None   # its bytes changed unseen: what differs in place from the parent
     held: stat_result | None = None    # the file itself, of which `home` is a copy: by a descriptor
+    tail: int = NO_LIMIT               # from here to the end of its block what the buffer has is not the file's
 
     def redirected(self, run: int, block_bytes: int) -> AddressMap:
         """What went to the buffer since the last checkpoint, cut off at the file's end."""
-        return folded(self.ranges, run, block_bytes, self.size)
+        return folded(self.ranges, run, block_bytes, self.size, self.tail)
 
     def with_captured(self, redirected: AddressMap) -> AddressMap:
         """All AMLs of the interval: where nothing was redirected, what changed unseen and was stored."""
@@ -92,7 +93,12 @@ def nearest_ns(time_ns: int) -> int:
     return min(max(time_ns, _TIMES[0]), _TIMES[1])
 
 
-def folded(ranges: Iterable[Blocks], run: int, block_bytes: int, size: int = NO_LIMIT) -> AddressMap:
-    """Runs of a block table as AMLs below `size`, neighbours merged (thesis writeBinTreeToFile)."""
-    return AddressMap(AML(block * block_bytes, min((block + count) * block_bytes, size), run, buffer * block_bytes)
+def folded(ranges: Iterable[Blocks], run: int, block_bytes: int, size: int = NO_LIMIT,
+           tail: int = NO_LIMIT) -> AddressMap:
+    """Runs of a block table as AMLs below `size`, neighbours merged (thesis writeBinTreeToFile), but for what is behind
+    `tail` in its block."""
+    amls = AddressMap(AML(block * block_bytes, min((block + count) * block_bytes, size), run, buffer * block_bytes)
                       for block, buffer, count in ranges if block * block_bytes < size)
+    if tail < size:
+        amls.remove(tail, -(-tail // block_bytes) * block_bytes)
+    return amls

@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import own_mounts
 import pytest
 from lab import Lab, difference, picture
 
@@ -181,3 +182,29 @@ def test_moved_after_a_kill(lab: Lab, options: list[str]) -> None:
         assert (copy / "a").read_bytes() == (folder / "a").read_bytes()
         assert len((folder / "a").read_bytes()) == 20000 and (index or (folder / "a").read_bytes() == data[0])
         data[len(data)] = b""
+
+
+@pytest.mark.skipif(not own_mounts.IS_ALONE, reason="mounts need root")
+@pytest.mark.parametrize("lives", [True, False], ids=["alive", "killed"])
+def test_where_nothing_can_be_written(lab: Lab, lives: bool) -> None:
+    """On a medium, or by a mount that is for reading only, a run may be alive, or was killed: `log` and `verify`
+    failed."""
+    session = lab.start()
+    session.must(["open a rw,creat", "write 3 3000 1", "checkpoint", "pwrite 3 1000 1000 2"])
+    if not lives:
+        session.kill_all()
+    subprocess.run(["mount", "--bind", lab.store, lab.store], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", lab.store], check=True)
+        said = "metamori: a run is alive\n" if lives else \
+            "metamori: a run was killed; the next command that writes completes it\n"
+        for verb, words, errors in (("log", (), ""), ("verify", (), said), ("status", (), ""),
+                                    ("restore", (1, "--to", lab.folder / "copy"), "")):
+            assert lab.verb(verb, *words).stderr == errors, verb
+        assert "Read-only file system" in lab.verb("prune", "--keep-last", 1, code=1).stderr
+    finally:
+        subprocess.run(["umount", lab.store], check=True)
+    if lives:
+        assert session.end() == 0
+    lab.verb("verify")
+    assert lab.log()["head"] == 2

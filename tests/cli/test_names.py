@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import unicodedata
 from collections.abc import Iterator
@@ -182,3 +183,14 @@ def test_terminals_that_cannot_write_a_name(lab: Lab, encoding: str) -> None:
                               capture_output=True, timeout=100, check=False)
         said = (done.stdout + done.stderr).decode("ascii")
         assert "Traceback" not in said and "\\u20ac" in said, said
+
+
+@pytest.mark.parametrize("name", [*NAMES, b"it's a store", b"$'", b"$(true)"], ids=repr)
+def test_a_line_to_paste_names_the_store(lab: Lab, name: bytes) -> None:
+    store = os.path.join(os.fsencode(lab.folder), name)
+    done = subprocess.run([*lab.argv("run")[:4], "--store", store, "--", "sh", "-c", "kill -9 $$"], cwd=lab.work,
+                          env=lab.env, capture_output=True, timeout=120, check=False)
+    place = re.search(rb"metamori restore --store (.*) INDEX", done.stderr)
+    assert place and is_clean(done.stderr), done.stderr
+    shell = subprocess.run([b"bash", b"-c", b"printf %s " + place[1]], capture_output=True, check=True)
+    assert shell.stdout == store

@@ -1,4 +1,4 @@
-"""Standard output on a full device, no room for temporary files, a folder that is gone: one sentence and its code."""
+"""Output on a full device, or closed, no room for temporary files, a folder that is gone: a sentence and its code."""
 
 from __future__ import annotations
 
@@ -29,6 +29,28 @@ def test_full(lab: Lab, words: list[str]) -> None:
                                   text=True, timeout=120, check=False)
             code = 125 if words[0] == "run" else 1
             assert (done.returncode, done.stderr) == (code, "metamori: No space left on device\n"), env
+
+
+def said_to(lab: Lab, to: str, verb: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """to: where a shell has standard streams of a verb lead."""
+    argv = ["sh", "-c", f'exec "$@" {to}', "sh", *lab.argv(verb, *words)]
+    return subprocess.run(argv, cwd=lab.work, env=lab.env, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("to", ["2>&-", "2>/dev/full"])
+@pytest.mark.parametrize(("verb", "code"), [("log", 10), ("undo", 10), ("run", 125)])
+def test_a_sentence_that_nobody_reads_has_its_code(lab: Lab, verb: str, code: int, to: str) -> None:
+    assert said_to(lab, to, verb).returncode == code
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_has_the_number_of_no_file(lab: Lab, closed: str) -> None:
+    """What was said went into the store's lock, which says where the store belongs: it was taken for a copy."""
+    lab.run(["sh", "-c", "echo one > f"])
+    before = (lab.store / "lock").read_bytes()
+    done = said_to(lab, closed, "run", "--", "sh", "-c", "[ -e /proc/$$/fd/2 ] || echo closed > f; kill -9 $$")
+    assert (done.returncode, done.stdout + done.stderr) == (137, "")
+    assert (lab.store / "lock").read_bytes() == before and (lab.work / "f").read_text() == "closed\n"
 
 
 @pytest.mark.parametrize("verb", [*READS, "restore", "run"])

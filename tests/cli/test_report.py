@@ -8,6 +8,7 @@ import pty
 import subprocess
 import xml.etree.ElementTree as xml
 
+import pytest
 from lab import Lab
 
 
@@ -60,6 +61,19 @@ def test_status_of_a_live_run_and_after_it(lab: Lab) -> None:
     lab.restore(1)
     assert lab.verb("status").stdout == "no run is alive; the files are at checkpoint 1, the newest is 2\n"
     lab.verb("status", "--watch", code=15)
+
+
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_status_says_how_large_the_files_are(lab: Lab, options: list[str]) -> None:
+    """Only sizes that are not in place were counted."""
+    (lab.work / "old").write_bytes(bytes(50000))
+    session = lab.start(*options)
+    session.must(["open old rw", "pwrite 3 4000 100 1", "pwrite 3 6000 48000 1", "open new rw,creat", "write 4 7000 1",
+                  "open gone rw,creat", "write 5 100 1", "unlink gone", "rename new named"])
+    found = json.loads(lab.verb("status", "--json").stdout)
+    nameless = 100 if options else 0
+    assert (found["files"], found["bytes_in_files"]) == (3, 54000 + 7000 + nameless)
+    assert session.end() == 0
 
 
 def test_progress_is_for_terminals_only(lab: Lab) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
+from lab import Lab
 
 from metamori import config
+from metamori._area import lib
 from metamori.cli import main
 from metamori.errors import MetamoriError, Usage
 from metamori.runtime.lifecycle import elf, slurm
@@ -16,7 +19,7 @@ from metamori.runtime.lifecycle import elf, slurm
 
 @pytest.mark.parametrize(("words", "said"), [
     (["prune"], "prune needs --keep-last, --keep-every or --max-bytes"),
-    (["prune", "--max-bytes", "0"], "--max-bytes takes a size above 0"),
+    (["prune", "--max-bytes", "0"], "'0' is not a size above 0"),
     (["prune", "--max-bytes", "many"], "'many' is not a size; write 4096, 64K, 25M or 1G"),
     (["prune", "--keep-every", "5 minutes"], "'5 minutes' is not a duration; write 30s, 10m or 2h"),
     (["report", "cake"], "'cake' is not a picture: timeline, heatmap, space, or FILE.html for a page of all"),
@@ -86,6 +89,37 @@ def test_a_variable_that_cannot_be_read(name: str, value: str, said: str) -> Non
     with pytest.raises(Usage) as found:
         config.Config.make({}, {f"METAMORI_{name}": value})
     assert str(found.value) == f"METAMORI_{name}: {said}"
+
+
+@pytest.mark.parametrize("words", [["--track", "file"], ["--track", "f*"], ["--exclude", "x" * 4096]],
+                         ids=["file", "glob", "long"])
+def test_a_run_of_which_the_scope_is_refused(lab: Lab, words: list[str]) -> None:
+    """It was one that had been killed; and where it was the first, all later runs tracked everything."""
+    lab.env.pop("METAMORI_TRACK")
+    (lab.work / "file").touch()
+    assert lab.run(["true"], *words).returncode == 125
+    assert lab.messages() == {0: "before the first run"} and lab.verb("verify").stderr == ""
+    assert b"written outside of the scope" in lab.run(["sh", "-c", "echo one > ../elsewhere"]).stderr
+    assert "track\t/\n" not in (lab.store / "scope").read_text()
+
+
+@pytest.mark.parametrize("length", [lib.MM_STORE_MAX - 1, lib.MM_STORE_MAX, 4060])
+def test_a_store_whose_path_is_too_long(lab: Lab, length: int) -> None:
+    """A run area was begun, and no command could complete that."""
+    around = str(lab.folder)
+    while length - len(around) > 250:
+        around = os.path.join(around, "d" * 200)
+    os.makedirs(around)
+    store = Path(around, "s" * (length - len(around) - 1))
+    done = subprocess.run([*lab.argv("run", store=store), "--", "sh", "-c", "echo one > f"], cwd=lab.work, env=lab.env,
+                          capture_output=True, text=True, check=False)
+    fits = length < lib.MM_STORE_MAX
+    assert done.returncode == (0 if fits else 125) and ("File name too long" in done.stderr) is not fits
+    for verb in ("verify", "log"):
+        assert lab.verb(verb, store=store).stderr == ""
+    if fits:
+        lab.verb("restore", 0, store=store)
+        assert not (lab.work / "f").exists()
 
 
 def test_stopping_others_in_a_job(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

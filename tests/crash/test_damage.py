@@ -182,9 +182,13 @@ def test_flipped_bytes_are_never_restored_in_silence(made: Made) -> None:
     assert restored > 0                    # what does not need the damaged part
 
 
-def test_cut_and_removed_files(made: Made) -> None:
+@pytest.mark.in_turn("sizes", 2)
+@pytest.mark.parametrize("sizes", [(20, -1, None), (0, 1, .5)])
+def test_cut_and_removed_files(made: Made, sizes: tuple[float | None, ...]) -> None:
+    """Cut to so many bytes, or but for one, or to half; or removed."""
     for path in made.files():
-        for size in (0, 1, 20, path.stat().st_size // 2, path.stat().st_size - 1, None):
+        whole = path.stat().st_size
+        for size in (whole // 2 if size == .5 else whole - 1 if size == -1 else size for size in sizes):
             if path.name == "scope" and size is None:
                 continue               # without it, as in earlier stores, everything is tracked
             with Hurt(made):

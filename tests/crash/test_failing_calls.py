@@ -59,6 +59,7 @@ def trial(tmp_path, compiled: Compile, installed: None) -> Trial:  # type: ignor
     return Trial(tmp_path, compiled("driver"), compiled("tracer"))
 
 
+@pytest.mark.in_turn("calls", 2)
 @pytest.mark.parametrize("calls", ["change", "any"])
 def test_some_calls_fail(trial: Trial, calls: str) -> None:
     seen = trial.run(program=trial.driver.name, calls=calls).calls

@@ -59,11 +59,11 @@ def grown(lab: Lab, size: int) -> None:
     lab.verb("verify")
 
 
-@MODES
 @pytest.mark.parametrize("length", [200, 9000])
-def test_killed_when_a_file_is_about_to_be_longer(lab: Lab, options: list[str], length: int) -> None:
-    """Its new bytes were in the buffer, and nobody had said that it has them: when it grew they were there."""
-    killed_at(lab, "data.grows", f"printf %0{length}d 7 >> f", *options)
+def test_killed_when_a_file_is_about_to_be_longer(lab: Lab, length: int) -> None:
+    """In isolation. Its new bytes were in the buffer, and nobody had said that it has them: when it grew they were
+    there."""
+    killed_at(lab, "data.grows", f"printf %0{length}d 7 >> f", "--isolate")
     grown(lab, 20000)
 
 

@@ -81,6 +81,7 @@ def test_a_killed_restore(trial: Trial, target: int, step: int, how: str) -> Non
     print(f"restore {target} ({how}): {kills} kills")
 
 
+@pytest.mark.in_turn("gone")
 @EVERY
 @pytest.mark.parametrize("gone", [False, True], ids=["replaced", "removed"])
 def test_somebody_works_on_after_a_killed_restore(trial: Trial, step: int, how: str, gone: bool) -> None:
@@ -225,6 +226,7 @@ def known(trial: Trial) -> set[int]:
     return {each["index"] for each in trial.lab.log()["checkpoints"] if not each["message"].endswith("(pruned)")}
 
 
+@pytest.mark.in_turn("options")
 @EVERY
 @pytest.mark.parametrize("options", ["", "--isolate"], ids=["default", "isolate"])
 def test_a_killed_completion(tmp_path: Path, compiled: Compile, installed: None, options: str, step: int,

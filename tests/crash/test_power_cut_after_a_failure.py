@@ -7,8 +7,10 @@ note of the path which is left: that nothing was there is no name in the store, 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -90,11 +92,12 @@ class Run:
 
     def cut(self, lost: int | None = None) -> None:
         """lost: what is not left of the journal, with the names of all later notes; or all of it, and no name."""
+        for number in signal.SIGSTOP, signal.SIGKILL:   # none of them sees the others end, and ends the run
+            for pid in self._left():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
         os.killpg(self.run.pid, signal.SIGKILL)
         self.run.wait()
-        for pid in self._left():           # the proxies are of no group of the run
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not self._left(), "somebody is left in the run")
         with (self.area / "journal").open("r+b") as file:
             file.write(bytes(os.fstat(file.fileno()).st_size if lost is None else lost))
@@ -172,6 +175,51 @@ def test_a_path_that_another_drove_out_of_the_table(
     assert [note.mode for note in run.notes().values() if note.path == os.fsencode(lab.work / one)] == [0]
     run.cut(lost)
     is_as_it_was(lab, 0, run.before, options == "default")
+
+
+@pytest.mark.parametrize("options", ["default", "isolate"])
+def test_behind_a_redirected_block(lab: Lab, compiled: Compile, options: str) -> None:
+    """By default what the run appends there is in place, and durable by the same fsync; an index had zeros there."""
+    lines = "open g rw; pwrite 3 10 4990 1; pwrite 3 300 5000 2; fsync 3"
+    (lab.work / "g").write_bytes(b"o" * 5000)
+    shutil.copytree(lab.work, lab.folder / "twin")
+    native = lab.start(native=True, cwd=lab.folder / "twin")
+    native.must(lines.split("; "))
+    assert native.end() == 0
+    run = Run(lab, compiled("driver"), OPTIONS[options])
+    run.does(lines)
+    run.cut()
+    want = (lab.folder / "twin/g").read_bytes()
+    lab.restore(lab.log()["checkpoints"][-1]["index"])
+    assert (lab.work / "g").read_bytes() == want
+    lab.restore(0)
+    assert (lab.work / "g").read_bytes() == b"o" * 5000
+
+
+DIRECT = """
+import mmap, os, sys
+def wrote(at, byte):
+    page = mmap.mmap(-1, 4096)
+    page.write(byte * 512)
+    fd = os.open("g", os.O_RDWR | os.O_DIRECT)
+    os.pwritev(fd, [memoryview(page)[:512]], at)
+    os.fsync(fd)
+for line in sys.stdin:
+    exec(line)
+    print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize("options", ["default", "isolate"])
+def test_longer_in_a_redirected_block(lab: Lab, compiled: Compile, options: str) -> None:
+    """O_DIRECT writes take no part of a disk's block, and go on there: by default what an fsync had acknowledged was
+    zeros."""
+    (lab.work / "g").write_bytes(b"o" * 4608)
+    run = Run(lab, compiled("driver"), OPTIONS[options], sys.executable, "-c", DIRECT)
+    run.does("wrote(4096, b'1'); wrote(4608, b'2')")
+    run.cut()
+    lab.restore(lab.log()["checkpoints"][-1]["index"])
+    assert (lab.work / "g").read_bytes() == b"o" * 4096 + b"1" * 512 + b"2" * 512
 
 
 @pytest.mark.parametrize("options", OPTIONS)

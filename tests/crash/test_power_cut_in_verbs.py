@@ -141,6 +141,7 @@ def test_the_power_fails_again_in_the_completion(tmp_path: Path, seed: int, step
     assert first > 10 and both > 10
 
 
+@pytest.mark.in_turn("lose")
 @pytest.mark.parametrize(("strict", "lose"), WAYS, ids=lambda value: str(value))
 @pytest.mark.parametrize("seed", range(2))
 def test_the_power_fails_in_a_prune(tmp_path: Path, seed: int, strict: bool, lose: float) -> None:

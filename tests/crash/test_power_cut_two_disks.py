@@ -33,6 +33,7 @@ def store_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield
 
 
+@pytest.mark.in_turn("name", 2)
 @NAMES
 def test_power_cut_at_some_calls(trial_of: TrialOf, times: Times, name: str) -> None:
     trial = trial_of(WAYS[name])

@@ -147,7 +147,8 @@ def test_killed_on_a_full_disk(small: Lab) -> None:
 
 
 @pytest.mark.parametrize("rule", [["--max-bytes", "1G"], ["--keep-last", "2"]], ids=["max-bytes", "keep-last"])
-def test_a_run_that_may_prune_goes_on(small: Lab, rule: list[str]) -> None:
+@pytest.mark.parametrize("write", ["pwrite", "pwritesync"])
+def test_a_run_that_may_prune_goes_on(small: Lab, write: str, rule: list[str]) -> None:
     """A file rewritten again and again with checkpoints: without pruning the disk would be full after a few."""
     session = small.start(*rule)
     (small.work / "f0").write_bytes(bytes(6 * MB))
@@ -155,7 +156,7 @@ def test_a_run_that_may_prune_goes_on(small: Lab, rule: list[str]) -> None:
     taken = []
     for number in range(12):
         for at in range(0, 6 * MB, MB):
-            answer = session.ask(f"pwrite 3 {MB} {at} {number + 1}")
+            answer = session.ask(f"{write} 3 {MB} {at} {number + 1}")
             assert not answer.startswith("-1"), (number, at, answer)
         taken.append((int(session.ask("checkpoint")), session.ask("tree")))
     assert session.end() == 0 and session.stderr() == ""

@@ -79,6 +79,7 @@ def test_used_again_at_once(elsewhere: Lab) -> None:
         assert files(lab) == want
 
 
+@pytest.mark.in_turn("inside")
 @pytest.mark.parametrize("inside", [False, True], ids=["by a verb", "by the program"])
 def test_swapped(elsewhere: Lab, inside: bool) -> None:
     lab = elsewhere

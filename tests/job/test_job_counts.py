@@ -177,6 +177,7 @@ def test_who_waits_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     os.mkdir(store.layout.run_area)
     with pytest.raises(StoreBusy, match="is in use by a live run"):
         start._is_first(store, "job ")
+    assert "who has it may be about to end" in capfd.readouterr().err
     server = Server()
     folder.write_counter(store, {"job": "job ", **server.reached})
     began = time.monotonic()

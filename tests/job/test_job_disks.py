@@ -277,6 +277,7 @@ def test_a_file_whose_other_name_goes_while_it_is_open(disks: Disks) -> None:
     everything_back(disks, seen)
 
 
+@pytest.mark.in_turn("where", 3)
 @pytest.mark.parametrize("where", ["here", "there", "queued"])
 def test_all_killed_and_continued(disks: Disks, where: str) -> None:
     """The job is completed where no disk is seen, or where one is; or Slurm has queued it again."""

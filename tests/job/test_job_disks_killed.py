@@ -40,6 +40,7 @@ def test_a_run_is_killed_beside_another_of_its_machine(disks: Disks) -> None:
     everything_back(disks, seen)
 
 
+@pytest.mark.in_turn("between", 2)
 @pytest.mark.parametrize("between", [False, True])
 def test_a_machine_comes_back_while_the_job_goes_on(disks: Disks, between: bool) -> None:
     """between: there was a checkpoint without it, which has its disk as of the last before."""
@@ -63,6 +64,7 @@ def test_a_machine_comes_back_while_the_job_goes_on(disks: Disks, between: bool)
     everything_back(disks, seen)
 
 
+@pytest.mark.in_turn("where", 3)
 @pytest.mark.parametrize("where", range(3))
 def test_a_file_that_another_machines_run_removed_last(disks: Disks, where: int) -> None:
     """Both are killed: who completes the first does not find it, and the second has kept it."""
@@ -96,6 +98,7 @@ def removed_by_one_that_ends(disks: Disks, ended: There) -> dict[int, dict[str, 
     return seen
 
 
+@pytest.mark.in_turn("where", 3)
 @pytest.mark.parametrize("where", range(3))
 def test_a_run_has_ended_where_the_last_is_killed(disks: Disks, where: int) -> None:
     """What only the ended one's store keeps is there for the older index, wherever they are completed."""
@@ -112,6 +115,7 @@ def test_a_run_has_ended_where_the_last_is_killed(disks: Disks, where: int) -> N
     everything_back(disks, seen)
 
 
+@pytest.mark.in_turn("between", 2)
 @pytest.mark.parametrize("between", [False, True])
 def test_a_run_has_ended_where_another_is_killed_and_the_job_goes_on(disks: Disks, between: bool) -> None:
     """between: there was a checkpoint while nobody was on their machine."""
@@ -186,6 +190,7 @@ def test_who_completes_a_run_elsewhere_has_another_file_at_that_path(disks: Disk
     everything_back(disks, seen)
 
 
+@pytest.mark.in_turn("marked", 2)
 @pytest.mark.parametrize("marked", [False, True])
 def test_who_completes_a_run_elsewhere_dies_and_the_machine_comes_back(disks: Disks, marked: bool) -> None:
     """Its store lies with the disk already: what it did there counts once."""

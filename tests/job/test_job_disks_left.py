@@ -65,6 +65,7 @@ def test_a_refused_checkpoint_has_its_number_again(disks: Disks) -> None:
         disks.assert_all(want, f"restore {index}")
 
 
+@pytest.mark.in_turn("goes_on", 2)
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_who_completes_a_run_elsewhere_dies_before_the_checkpoint(disks: Disks, goes_on: bool) -> None:
     """The machine is back by then: what it has completed is not folded again, as it looked from elsewhere."""

@@ -213,6 +213,19 @@ def test_machines_fail_and_the_others_go_on(hub: OnHub, net: list[Machine]) -> N
     everything_back(hub, seen)
 
 
+def test_whose_standard_error_is_closed(hub: OnHub, net: list[Machine]) -> None:
+    """It ended with 1."""
+    first = Rank(hub).ready()
+    variables = [f"{name}={value}" for name, value in (given(first) | net[1].env).items()]
+    program = ["env", "-i", "-C", str(hub.work), *variables, "sh", "-c", "echo one > there; exit 7"]
+    done = subprocess.run([*net[1].enter, "sh", "-c", 'exec "$@" 2>&-', "sh", *program], check=False)
+    assert done.returncode == 7
+    seen: dict[int, Tree] = {0: {}, 1: picture(hub.work)}
+    assert first.end() == ""
+    everything_back(hub, seen)
+
+
+@pytest.mark.in_turn("cut", 2)
 @pytest.mark.parametrize("cut", [(1, "eth0"), (0, "hub0")])
 def test_the_network_is_gone_for_a_while(hub: OnHub, net: list[Machine], cut: tuple[int, str]) -> None:
     """Of one, or of the one that counts: who is not reached is named, all go on, the next checkpoint takes it in."""

@@ -127,6 +127,7 @@ def check(lab: Lab, seed: int, kills: bool) -> None:
     lab.verb("verify")
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize("seed", range(2))
 def test_no_run_stands_still(lab: Lab, seed: int) -> None:
     check(lab, seed, kills=seed % 2 == 1)

@@ -145,6 +145,21 @@ def test_a_lost_lock_is_taken_again(tmp_path: Path) -> None:
     assert not other.is_busy()
 
 
+def test_a_lock_of_the_next_job_is_not_taken(tmp_path: Path) -> None:
+    """Whose run has the same name, and was killed: it counted as alive, and could not be completed."""
+    path = tmp_path / "one"
+    mine = Store.create_or_open(str(path))
+    one = member.Member(str(tmp_path), "one", SimpleNamespace(store=mine), "job", print, None)  # type: ignore[arg-type]
+    mine.lock()
+    shutil.rmtree(path)
+    one._keep_lock()
+    assert mine.is_locked                  # the job is over
+    theirs = Store.create_or_open(str(path))
+    os.mkdir(theirs.layout.run_area)
+    one._keep_lock()
+    assert not theirs.is_busy()
+
+
 @pytest.mark.slow
 def test_who_comes_back_in_time_has_them_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody had missed it. It was taken for dead by the next checkpoint that took long to write."""

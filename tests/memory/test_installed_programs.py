@@ -125,6 +125,7 @@ def pythons() -> list[str]:
     return list(dict.fromkeys(os.path.realpath(path) for path in found if os.path.exists(path)))
 
 
+@pytest.mark.in_turn("python", 2)
 @pytest.mark.parametrize("python", pythons())
 def test_python(tmp_path: Path, python: str) -> None:
     script = tmp_path / "program.py"

@@ -11,18 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from comeback import METAMORI, Memory, built, came_back, run_of
+from comeback import METAMORI, TAKEN, Memory, built, came_back, is_as_it_was, run_of
 from lab import wait_until
 
 pytestmark = pytest.mark.usefixtures("installed")
 
-TAKEN = """
-import ctypes, os, select, socket, struct, sys, time
-libc = ctypes.CDLL(None)
-def taken():
-    r = libc.metamori_checkpoint() if hasattr(libc, "metamori_checkpoint") else 1
-    sys.stderr.write("taken\\n" if r > 0 else "came back\\n" if r == 0 else "none\\n")
-"""
 # shut for reading by themselves: empty, with something unread, and for writing, too; one whose other end was shut
 SHUT = """
 server = socket.create_server(("127.0.0.1", 0))
@@ -358,12 +351,7 @@ def open_to_all() -> Iterator[Path]:
 
 @pytest.mark.parametrize("what", SCRIPTS)
 def test_they_are_as_they_were(tmp_path: Path, what: str) -> None:
-    (tmp_path / "script").write_text(TAKEN + SCRIPTS[what])
-    case = Memory(tmp_path, ["/usr/bin/python3", tmp_path / "script"])
-    assert case.native.status in (0, 77), case.native
-    run_of(case)
-    assert case.errors().count("taken") == 1
-    came_back(case, 1)
+    is_as_it_was(tmp_path, SCRIPTS[what])
 
 
 def test_modes_that_shut_its_user_out(open_to_all: Path) -> None:

@@ -177,6 +177,17 @@ if sys.argv[3:]:
 metamori.checkpoint()
 print(signal.sigwaitinfo([signal.SIGRTMIN]).si_pid == os.getpid())
 """
+WITHOUT_ROOM = """
+import metamori, resource
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+_, most = resource.getrlimit(resource.RLIMIT_SIGPENDING)
+resource.setrlimit(resource.RLIMIT_SIGPENDING, (0, most))
+os.kill(os.getpid(), signal.SIGRTMIN)
+resource.setrlimit(resource.RLIMIT_SIGPENDING, (most, most))
+metamori.checkpoint()
+one = signal.sigtimedwait([signal.SIGRTMIN], 0)
+print(one and (one.si_code, one.si_pid), signal.sigtimedwait([signal.SIGRTMIN], 0))
+"""
 SCRIPTS = {"counters": COUNTERS, "queued signals": SIGNALS, "removed folders": FOLDERS, "datagrams": DATAGRAMS,
            "ports of two kinds": TWO_KINDS}
 
@@ -256,9 +267,9 @@ def test_no_room_for_queued_signals(tmp_path: Path) -> None:
     """All of the user's signals count: it says so, and comes back when others have fewer."""
     (tmp_path / "script").write_text(WORKS + FEW)
     command = [sys.executable, tmp_path / "script"]
-    case = Memory(tmp_path, [*command, "40", "9"], ends=False)
+    case = Memory(tmp_path, [*command, "3000", "9"], ends=False)     # far more than other tests' beside it
     assert case.start().wait(PATIENCE) == 0, case.errors()
-    with subprocess.Popen([*command, "1000", "40", "holds"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    with subprocess.Popen([*command, "5000", "3000", "holds"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           env=case.environment()) as other:
         try:
             assert other.stdout and other.stdout.readline() == b"full\n"
@@ -268,6 +279,17 @@ def test_no_room_for_queued_signals(tmp_path: Path) -> None:
             other.kill()
     done = case.verb("restart", "1")
     assert (done.returncode, done.stdout) == (0, b"True\n"), done
+
+
+def test_a_signal_that_had_no_room(tmp_path: Path) -> None:
+    """The kernel has kept only that it waits: it still does after a checkpoint, and after a restart."""
+    (tmp_path / "script").write_text(WORKS + WITHOUT_ROOM)
+    case = Memory(tmp_path, [sys.executable, tmp_path / "script"], ends=False)
+    assert case.start().wait(PATIENCE) == 0, case.errors()
+    expected = b"(0, 0) None\n"
+    assert (tmp_path / "out").read_bytes() == expected
+    done = case.verb("restart", "1")
+    assert (done.returncode, done.stdout) == (0, expected), done
 
 
 def test_more_signals_than_can_come_back(tmp_path: Path) -> None:

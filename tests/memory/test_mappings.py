@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from comeback import Memory, built, came_back, run_of
+from comeback import TAKEN, Memory, built, came_back, run_of
+
+from metamori.store.read.store import Store
 
 pytestmark = pytest.mark.usefixtures("installed")
 OLD = b"".join(bytes([letter]) * 4096 for letter in b"abcd")
@@ -94,3 +97,88 @@ def test_protection_keys(tmp_path: Path, how: str) -> None:
     assert case.errors().count("taken") == 2 - is_refused
     assert ("it has protection keys" in case.errors()) == is_refused
     came_back(case, 1)
+
+
+SHARED = """
+import mmap
+kind, size, step = sys.argv[1], int(sys.argv[2]) << 20, int(sys.argv[3]) << 12
+if kind == "System V":
+    libc.shmget.argtypes = ctypes.c_int, ctypes.c_size_t, ctypes.c_int
+    libc.shmat.restype = ctypes.c_void_p
+    number = libc.shmget(0, size, 0o1600)
+    at = libc.shmat(number, None, 0)
+    m = (ctypes.c_char * size).from_address(at)
+    libc.shmctl(number, 0, None)
+else:
+    name = f"/dev/shm/metamori-{os.getpid()}"
+    fd = os.memfd_create("m") if kind == "memfd" else -1
+    if kind.startswith("/dev/shm"):
+        fd = os.open(name, os.O_RDWR | os.O_CREAT)
+    if fd >= 0:
+        os.ftruncate(fd, size)
+    m = mmap.mmap(fd, size)
+    if kind == "/dev/shm, deleted":
+        os.unlink(name)
+written = range(0, size, step)
+for at in written:
+    m[at:at + 8] = (at + 1).to_bytes(8, "little")
+if "out" in sys.argv:                                   # to the disk: MADV_PAGEOUT
+    libc.madvise(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(m))), ctypes.c_size_t(size), 21)
+there, go = os.pipe()
+child = os.fork()
+if child == 0:                                          # it has none of the pages in its tables
+    os.read(there, 1)
+    m[16:24] = m[written[-1]:written[-1] + 8]
+    os._exit(7)
+taken()
+m[8:16] = b"original"
+os.write(go, b"g")
+status = os.waitpid(child, 0)[1] >> 8
+taken()
+print(status, m[:8], m[8:16], m[16:24])
+print(all(m[at:at + 8] == (at + 1).to_bytes(8, "little") for at in written))
+pages = int(open("/proc/self/status").read().partition("RssShmem:")[2].split()[0]) // 4
+print("out" in sys.argv or pages <= len(written))
+if kind == "/dev/shm":
+    os.unlink(name)
+"""
+
+
+def shared(folder: Path, *words: object) -> int:
+    """Runs and comes back. The bytes of the first images."""
+    (folder / "script").write_text(TAKEN + SHARED)
+    case = Memory(folder, ["/usr/bin/python3", folder / "script", *map(str, words)])
+    run_of(case)
+    assert case.errors().count("taken") == 2, case.errors()
+    came_back(case, 2, 1)
+    with Store.open(str(case.store)) as store:
+        return sum(Path(os.fsdecode(store.layout.memory(1, each.process))).stat().st_size
+                   for each in store.meta(1).memory)
+
+
+@pytest.mark.in_turn("kind", 3)
+@pytest.mark.parametrize("kind", ["nameless", "memfd", "/dev/shm", "/dev/shm, deleted", "System V"])
+def test_shared_memory_of_which_little_is_used(tmp_path: Path, kind: str) -> None:
+    """Its holes are neither filled nor saved."""
+    assert shared(tmp_path, kind, 1024, 1000) < 64 << 20
+
+
+def test_much_shared_memory(tmp_path: Path) -> None:
+    """More than the stage has room for."""
+    assert shared(tmp_path, "nameless", 264, 1) > 264 << 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["nameless", "/dev/shm"])
+def test_shared_memory_that_was_swapped_out(tmp_path: Path, kind: str) -> None:
+    """The kernel does not tell it from a hole."""
+    disk = tmp_path / "swap"
+    disk.write_bytes(bytes(64 << 20))
+    disk.chmod(0o600)
+    if os.geteuid() or any(subprocess.run([f"/usr/sbin/{name}", disk], capture_output=True).returncode
+                           for name in ("mkswap", "swapon")):
+        pytest.skip("nothing can be swapped out here")
+    try:
+        shared(tmp_path, kind, 32, 2, "out")
+    finally:
+        subprocess.run(["/usr/sbin/swapoff", disk], check=True)

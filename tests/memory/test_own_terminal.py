@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import termios
 import time
 from pathlib import Path
 
@@ -25,6 +26,13 @@ class Window:
             os.chdir(case.work)
             os.execvpe(argv[0], argv, {**case.environment(), "PS1": "$ ", "TERM": "dumb", "HISTFILE": ""})
         self.shown = b""
+
+    def in_front(self) -> str:
+        """Of the group that has the terminal, the first."""
+        try:
+            return Path(f"/proc/{os.tcgetpgrp(self.master)}/comm").read_text().strip()
+        except FileNotFoundError:          # it has just ended
+            return ""
 
     def types(self, text: str) -> None:
         os.write(self.master, text.encode())
@@ -56,7 +64,7 @@ def test_a_shell_at_its_prompt(tmp_path: Path, numbers: str) -> None:
     after.types("echo was $x\n")
     wait_until(lambda: after.shows("was 5"), "it takes another")
     after.types("sleep 1000; echo ended by $?\n")
-    time.sleep(0.5)
+    wait_until(lambda: not after.shows("nothing") and after.in_front() == "sleep", "its job has the terminal")
     after.types("\x03")
     after.types("echo and goes on $((x + 2))\n")
     wait_until(lambda: after.shows("and goes on 7"), "its job ends")
@@ -65,4 +73,37 @@ def test_a_shell_at_its_prompt(tmp_path: Path, numbers: str) -> None:
     while (ended := os.waitpid(after.pid, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
         after.shows("")
     assert os.waitstatus_to_exitcode(ended[1]) == 7, after.shown
+    os.close(after.master)
+
+
+KEYS = """
+import os, termios, tty
+first = termios.tcgetattr(0)
+tty.setraw(0)
+os.write(1, b"ready")
+while (key := os.read(0, 1)) != b"q":
+    os.write(1, b"[%s]" % key)
+termios.tcsetattr(0, termios.TCSANOW, first)
+"""
+
+
+def test_a_program_that_takes_keys_one_by_one(tmp_path: Path) -> None:
+    """As one that fills the screen: the new terminal gives it them so, too."""
+    (tmp_path / "script").write_text(KEYS)
+    case = Memory(tmp_path, ["true"])
+    before = Window(case, "run", "--memory", "--", "/usr/bin/python3", str(tmp_path / "script"))
+    wait_until(lambda: before.shows("ready"), "it is ready")
+    before.types("a")
+    wait_until(lambda: before.shows("[a]"), "it takes a key")
+    assert case.verb("checkpoint").returncode == 0
+    case.kill_all(case.of_the_run())
+    os.close(before.master)
+    os.waitpid(before.pid, 0)
+    after = Window(case, "restart", "1")
+    after.types("b")
+    wait_until(lambda: after.shows("[b]"), "it takes another")
+    assert not termios.tcgetattr(after.master)[3] & termios.ICANON
+    after.types("q")
+    wait_until(lambda: not after.shows("nothing") and os.waitpid(after.pid, os.WNOHANG)[0], "it ends")
+    assert termios.tcgetattr(after.master)[3] & termios.ICANON
     os.close(after.master)

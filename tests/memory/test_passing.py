@@ -138,3 +138,28 @@ def test_a_file_of_a_process_on_its_way_is_refused(tmp_path: Path) -> None:
     finally:
         case.kill(run)
         run.wait()
+
+
+GIVEN = """
+import os, socket, sys
+one, other = socket.socketpair()
+socket.send_fds(one, [b"x"], [2])
+_, (fd,), _, _ = socket.recv_fds(other, 9, 9)
+open("ready", "w").close()
+while not os.path.exists("go"):
+    os.sched_yield()
+print(os.write(fd, b"said"))
+"""
+
+
+def test_what_the_run_was_given_stays_of_outside(tmp_path: Path) -> None:
+    """Sent on, too, it is no file of the run: others may write to it, and whoever continues gives its own."""
+    (tmp_path / "script").write_text(GIVEN)
+    case = Memory(tmp_path, ["/usr/bin/python3", tmp_path / "script"], setup={"go": b""})
+    (case.work / "go").unlink()
+    case.is_saved_and_killed()
+    with (tmp_path / "err").open("ab") as file:
+        file.write(b"somebody else's")
+    (case.work / "go").touch()
+    done = case.verb("restart", "1")
+    assert (done.returncode, done.stdout, done.stderr.endswith(b"said")) == (0, b"4\n", True), done

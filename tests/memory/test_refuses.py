@@ -59,6 +59,9 @@ CASES = {
         "import ctypes; child = os.fork(); child or ctypes.CDLL(None).sigqueue(os.getpid(), 19, None);"
         "child or os._exit(0); os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOWAIT)",
         "os.kill(child, 9); os.wait()", "it is stopped in the middle of a call"),
+    "other groups": ("os.setgroups([5, 6])", "", "it belongs to other groups than the run, which cannot come back"),
+    "files by another group": ("import ctypes; ctypes.CDLL(None).setfsgid(65534)", "",
+                               "the program runs under a user that is not its own"),
     "a child of another group": (
         "r, w = os.pipe(); child = os.fork();"
         "child or (os.setgid(65534), os.write(w, b'x'), __import__('time').sleep(6000)); os.read(r, 1)",
@@ -195,12 +198,25 @@ CASES = {
         " signals when it can be used (O_ASYNC), which cannot come back with the program"),
     "a descriptor that signals as it was given": (
         "", "", " signals when it can be used (O_ASYNC), which cannot come back with the program"),
+    "a descriptor that signals a thread without it": (
+        "import fcntl, struct, time; r, w = os.pipe(); p, q = os.pipe(); child = os.fork();"
+        "child or (os.close(r), os.write(q, b'x'), time.sleep(6000)); os.read(p, 1);"
+        "fcntl.fcntl(r, 15, struct.pack('ii', 0, child))", "os.kill(child, 9); os.wait()",
+        "it has a descriptor that signals a thread of a process which does not have it (F_SETOWN_EX)"),
+    "changes in a folder": ("import fcntl, signal; signal.signal(signal.SIGIO, lambda *_: None);"
+                            "folder = os.open('.', 0); fcntl.fcntl(folder, fcntl.F_NOTIFY, fcntl.DN_CREATE)", "",
+                            "it is told of changes in folders (F_NOTIFY)"),
+    "a part of a message": (
+        "import socket; u, v = (socket.socket(type=2) for _ in 'ab'); u.bind(('127.0.0.1', 0));"
+        "v.connect(u.getsockname()); v.send(b'a', socket.MSG_MORE)", "v.send(b'b'); assert u.recv(9) == b'ab'",
+        "was given a part of a message (UDP_CORK, MSG_MORE), and cannot come back with the program"),
     "a lease": ("import fcntl; f = open('leased', 'w'); fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)", "",
                 "leased, has a lease, which cannot come back with the program"),
-    "shared memory of which little is used": (
-        "import mmap; m = mmap.mmap(-1, 1 << 30); m[:4096] = b'x' * 4096",
-        "assert int(open('/proc/self/status').read().partition('RssShmem:')[2].split()[0]) < 10000",
-        "it maps more than 256 MiB of shared memory"),
+    "no room for a copy": (
+        "import mmap, resource; m = mmap.mmap(-1, 264 << 20); m[:] = b'x' * len(m);"
+        "now = int(open('/proc/self/statm').read().split()[0]) << 12;"
+        "resource.setrlimit(resource.RLIMIT_AS, (now + (200 << 20), -1))", "",
+        "there is no room for a copy of the memory that it shares"),
     "connections beside what cannot come back": (
         f"import socket; a = socket.socket(); a.bind(('127.0.0.1', 0)); a.listen(); k = {KERNEL};"
         "s = socket.create_connection(a.getsockname()); t, _ = a.accept(); os.dup2(k.fileno(), 99); k.close()",
@@ -257,7 +273,8 @@ def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: s
         own = ["/usr/bin/python3", "-c", filters]
     if what == "a descriptor that signals as it was given":
         own = ["/usr/bin/python3", "-c", SIGNALS]
-    if what in ("fewer capabilities", "a child of another group") and os.geteuid():
+    if os.geteuid() and what in ("fewer capabilities", "a child of another group", "other groups",
+                                 "files by another group"):
         pytest.skip("only root can")
     if what in ("another root folder", "users of its own", "mounts of its own", "a network of its own",
                 "objects of its own") and (os.geteuid() or subprocess.run(

@@ -55,6 +55,7 @@ def test_what_the_kernel_knows_of_its_places_is_of_the_instant(tmp_path: Path) -
         assert (done.returncode, done.stdout) == (0, b"".join(lines[index - 1:])), done
 
 
+@pytest.mark.in_turn("threads", 2)
 @pytest.mark.parametrize("threads", [1, 4])
 def test_in_the_middle_of_its_calls(tmp_path: Path, threads: int) -> None:
     """A call that waits while an image is taken goes by nothing afterwards that it saw before: slots are others."""

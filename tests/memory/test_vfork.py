@@ -70,3 +70,9 @@ def test_one_that_stays_there(tmp_path: Path, what: str) -> None:
             assert case.images() == []
     if what == "vfork":
         comes_back(case, int(done.stdout))
+
+
+def test_shells_by_popen(tmp_path: Path) -> None:
+    """Who has just started one waits for the end of a freeze, and keeps no image from being made."""
+    case = Memory(tmp_path, [built(tmp_path, "popens.c")])
+    case.goes_on(case.run_and_kill("20ms", 6)[-1])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from cuts import in_its_order, outcomes, possible
-from files_model import Description, Unforetold
+from files_model import Description, Refused, Unforetold
 from together import (
     BY_STREAM,
     OF_THE_CROWD,
@@ -145,7 +145,10 @@ class Several:
     def would_write_at(self, who: str, call: Sequence[str]) -> int:
         """Where a write begins."""
         if call[0] == "fill_write":
-            return len(self.state.names.existing(call[1]).content) if "append" in call[2] else 0
+            if "append" in call[2]:
+                with suppress(Refused):    # in this order it was not opened
+                    return len(self.state.names.existing(call[1]).content)
+            return 0
         with self.as_process(process_of(who)):
             found = self.state.descriptors.get(int(call[1]))
         if found is None:

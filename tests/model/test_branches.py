@@ -96,6 +96,7 @@ def test_what_an_earlier_run_put_home(lab: Lab, first: list[str], second: list[s
     story.check(random.Random(0))
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
 @pytest.mark.parametrize("seed", [100, 125, 203, 207])
 def test_branches(lab: Lab, seed: int, options: list[str]) -> None:

@@ -11,6 +11,7 @@ from programs import program
 KEEP = 3
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("seed", range(5000, 5004))
 def test_random_programs_that_keep_the_last_few(lab: Lab, seed: int, options: list[str]) -> None:

@@ -105,6 +105,7 @@ def test_many_random_programs(lab: Lab, seed: int, options: list[str]) -> None:
     everything(lab, seed, options, 1200)
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize("seed", range(5000, 5004))
 def test_several_processes_natively(native_lab: Lab, seed: int) -> None:
     session = native_lab.start(native=True)
@@ -113,6 +114,7 @@ def test_several_processes_natively(native_lab: Lab, seed: int) -> None:
     assert native_lab.start(native=True).ask("tree") == played.world.state.names.tree()
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("seed", range(5100, 5106))
 def test_several_processes(lab: Lab, seed: int, options: list[str]) -> None:

@@ -247,7 +247,8 @@ def test_new_folders_ask_once_for_what_was_seen_in_others(tmp_path: Path) -> Non
     assert walked.count == many + 1
 
     there, looked = SimpleNamespace(st=tmp_path.stat(), slot=0), []
-    cut: Any = SimpleNamespace(found=dict.fromkeys(folders, there), touches={}, looks=None, shared_with=lambda _: (),
+    cut: Any = SimpleNamespace(found=dict.fromkeys(folders, there), touches={}, looks=None, pifs=[], elsewhere=[],
+                               shared_with=lambda _: (),
                                look=lambda path: looked.append(path) or SimpleNamespace(st=None, slot=0))
     area: Any = SimpleNamespace()
     snapshot.examine(cut, area, now)

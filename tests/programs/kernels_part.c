@@ -465,12 +465,30 @@ static void case_spawned_without_handlers(void)
     sums("new");
 }
 
+/* whether this call has made the file; EINVAL before Linux 6.12 */
+static void case_asked_who_made_it(void)
+{
+    enum { CREATED_QUERY = 1024 + 4 };
+    int flags[] = {O_TRUNC, O_CREAT, O_CREAT | O_TRUNC, O_CREAT | O_TRUNC | O_APPEND};
+    close(fd);
+    for (int i = 0; i < 4; i++) {
+        int old = open("old", O_RDWR | flags[i], 0640), new = open("new", O_RDWR | flags[i], 0640);
+        SAY(fcntl(old, CREATED_QUERY));
+        SAY(fcntl(new, CREATED_QUERY));
+        SAY(write(old, "bytes", 5));
+        close(old), close(new), unlink("new");
+        metamori_checkpoint();
+    }
+    sums("old");
+}
+
 CASES = {
     CASE(resolved_by_the_kernel), CASE(checkpoint_below_a_size_limit), CASE(watched), CASE(mode_after_bytes),
     CASE(table_of_mounts), CASE(of_no_access), CASE(direct_nothing), CASE(stream_closed_at_exec), CASE(folder_as_root),
     CASE(no_such_memory), CASE(memory_that_is_cut), CASE(memory_that_is_guarded),
     CASE(cancelled), CASE(sent_from_nowhere), CASE(locked_from_the_end), CASE(size_limit_signals), CASE(times_without_a_name),
     CASE(cancelled_where_a_pipe_keeps_it_waiting), CASE(memory_that_went), CASE(spawned_without_handlers),
+    CASE(asked_who_made_it),
 };
 
 MAIN

@@ -44,6 +44,7 @@ def bonnie(lab: Lab, megabytes: int, options: list[str], patience: float) -> Non
     lab.verb("verify")
 
 
+@pytest.mark.in_turn("options", 2)
 @pytest.mark.parametrize(
     "options", [[], ["--isolate", "--cache-size", "0"], ["--isolate", "--cache-size", "25M"]], ids=" ".join
 )

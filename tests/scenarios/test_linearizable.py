@@ -231,3 +231,24 @@ def test_a_read_of_several_pieces_sees_a_write_as_a_whole(lab: Lab, options: lis
     stops.go("data.piece")
     assert driver.ask("await 0") in (before, driver.ask("pread 3 8192 4096"))
     assert driver.end() == 0
+
+
+@pytest.mark.parametrize("options", [["--cache-size", "0"], ["--isolate", "--cache-size", "0"]], ids=" ".join)
+@pytest.mark.parametrize("change", ["pwrite 3 10 4200 2", "ftruncate 3 20000", "map 3 5000 rw shared 0"])
+def test_a_read_of_a_block_that_is_made_whole(lab: Lab, options: list[str], change: str) -> None:
+    """What had been appended in it, in place, was zeros for who had found it but not read it yet."""
+    stops = Stops(lab.folder / "stops")
+    lab.env |= stops.env
+    (lab.work / "f").write_bytes(b"old" * 2000)
+    driver = lab.start(*options)
+    driver.must(["thread 0", "open f rw", "pwrite 3 10 4100 1", "checkpoint"])
+    with (lab.work / "f").open("ab") as file:
+        file.write(b"new" * 1000)
+    before = driver.ask("pread 3 4096 4096")
+    stops.arm("data.found")
+    driver.ask("begin 0 pread 3 4096 4096")
+    stops.wait("data.found")
+    driver.must([change])
+    stops.go("data.found")
+    assert driver.ask("await 0") in (before, driver.ask("pread 3 4096 4096"))
+    assert driver.end() == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 from conftest import Compile
 from lab import Lab, difference
@@ -27,3 +30,26 @@ def test_same_as_natively(lab: Lab, native_lab: Lab, compiled: Compile, how: str
         assert not lab.state()
         lab.restore(max(lab.messages()))
         lab.assert_state(end, "after going to the end again")
+
+
+NONE_LEFT = r"""
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void)
+{
+    struct rlimit none = { 3, 3 };
+    if (fork() == 0)
+        return setrlimit(RLIMIT_NOFILE, &none);
+    wait(0);
+    return setrlimit(RLIMIT_NOFILE, &none);
+}
+"""
+
+
+def test_who_can_look_at_nobody_takes_nobody_for_dead(lab: Lab, tmp_path: Path) -> None:
+    """It took itself for the last of the run, whose end it was to write: the embedded Python could not start."""
+    (tmp_path / "none.c").write_text(NONE_LEFT)
+    subprocess.run(["gcc", "-o", lab.work / "none", tmp_path / "none.c"], check=True)
+    done = lab.run(["./none"])
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

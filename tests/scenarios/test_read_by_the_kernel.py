@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -114,3 +115,21 @@ def test_a_ring_may_read_what_another_process_writes(lab: Lab, tmp_path: Path, f
         assert (lab.work / "old").read_bytes() == byte * 4096 + old[4096:]
     lab.restore(0)
     assert (lab.work / "old").read_bytes() == old
+
+
+LOADED = """
+import ctypes
+with open("library.so", "r+b") as file:
+    file.write(open("new.so", "rb").read())
+print(ctypes.CDLL("./library.so").answer())
+"""
+
+
+@pytest.mark.parametrize("options", MODES, ids=["default", "isolate"])
+def test_a_library_over_a_short_file(lab: Lab, options: list[str]) -> None:
+    """What the loader looks at first was where the run had put it, but for what comes behind the file's old end."""
+    made = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", lab.work / "new.so"]
+    subprocess.run(made, input=b"int answer(void) { return 42; }", check=True)
+    (lab.work / "library.so").write_bytes(b"none yet")
+    done = lab.run([sys.executable, "-c", LOADED], *options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"42\n", b"")

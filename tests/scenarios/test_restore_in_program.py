@@ -15,7 +15,10 @@ from pathlib import Path
 import pytest
 from catalog import DESCRIPTORS, FIELD, NAMES, STREAMS, Scenario
 from conftest import Compile
+from honest import assert_honest, tree_of
 from lab import Lab, Tree, difference
+
+from metamori.runtime.area.run_area import Area
 
 
 def natively(native: Lab, scenario: Scenario, flush: bool) -> tuple[Tree, list[str], Tree]:
@@ -280,3 +283,21 @@ def test_duplicates_come_back_where_there_is_no_number_to_spare(lab: Lab, compil
     done = lab.run([*refuse, sys.executable, "-c", MANY_DUPLICATES])
     assert (done.returncode, done.stderr) == (0, b"")
     assert (lab.work / "log").read_bytes() == b"xxxx"
+
+
+def test_gone_back_past_a_file_that_is_counted_as_open(lab: Lab) -> None:
+    """As a kill amid its close leaves it (played: the run area says so). An index of a branch that had not known it
+    said nothing of what had been redirected, so that this stayed when the program went to where the file was."""
+    session = lab.start()
+    session.must(["checkpoint", "fill f rw,creat 2083 1", "checkpoint"])
+    then = session.ask("tree")
+    session.must(["open f rw", "pwrite 3 100 0 2", "close 3", "checkpoint"])
+    area = Area(str(lab.store))
+    next(p for p in map(area.pif, area.pifs()) if area.pif_path(p).endswith(b"/f")).refs += 1
+    area.close()
+    session.must(["restore 1", "restore 1", "checkpoint", "restore 2"])
+    assert session.ask("tree") == then
+    session.must(["checkpoint"])
+    assert session.end() == 0
+    assert tree_of(lab.work) == then
+    assert_honest(lab.store, lab.work, {2: then, 5: then})

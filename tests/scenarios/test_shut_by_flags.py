@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from lab import Lab
+from stops import Stops
 
 MODES = pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 CAPABILITY = bytes.fromhex("0100000200200000000000000000000000000000")   # cap_net_raw=ep
@@ -282,3 +284,42 @@ def test_capabilities_that_other_bytes_were_given_too(lab: Lab, options: list[st
     for index in (0, 1, 0):
         lab.restore(index)
         assert os.listxattr(program) == ["security.capability"], index
+
+
+@pytest.mark.parametrize("by", ["the program", "somebody else"])
+@MODES
+def test_shut_when_the_store_has_copied_it(
+        both: tuple[Lab, Lab], tmp_path: Path, options: list[str], by: str) -> None:
+    """What had been appended in place behind a redirected byte was missing from then on."""
+    lab = both[0]
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        if Path(folder).stat().st_dev == lab.work.stat().st_dev:
+            pytest.skip("both are on one filesystem")
+        lab.store, path = Path(folder, "store"), lab.work / "closed"
+        path.write_bytes(b"o" * 5000)
+        stops = Stops(tmp_path / "stops")
+        lab.env |= stops.env
+        program = lab.start(*options)
+        program.must(["thread 0", "checkpoint", "open closed rw", "pwrite 3 10 4200 1"])
+        if by == "the program":
+            program.must(["pwrite 3 1000 5000 2", "close 3"])
+        else:
+            program.must(["close 3"])
+            with path.open("ab") as file:
+                file.write(b"a" * 1000)
+        stops.arm("keep.copies")
+        program.must(["begin 0 unlink closed"])
+        stops.wait("keep.copies")
+        subprocess.run(["chattr", "+i", path], check=True)
+        stops.go("keep.copies")
+        assert program.ask("await 0") == "-1 EPERM"
+        subprocess.run(["chattr", "-i", path], check=True)
+        before = program.ask("tree")
+        program.must(["open closed r", "pread 3 6000 0", "checkpoint"])
+        assert program.ask("tree") == before and before.count(":6000:") == 1, before
+        assert program.end() == 0
+        data = path.read_bytes()
+        assert len(data) == 6000 and data[5000:].count(b"\0") < 100
+        lab.restore(1, "--force")
+        lab.restore(2)
+        assert path.read_bytes() == data

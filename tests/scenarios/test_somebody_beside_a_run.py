@@ -221,3 +221,120 @@ def test_a_file_becomes_a_folder_and_a_folder_a_file(lab: Lab, options: list[str
     assert honest.tree_of(lab.work) == seen
     lab.restore(2, "--to", lab.folder / "copy")
     assert honest.tree_of(lab.folder / "copy/work") == seen
+
+
+def cut_short(path: Path) -> bytes:
+    with path.open("r+b") as file:
+        file.truncate(3000)
+    return LONG[:3000]
+
+
+def appended_to(path: Path) -> bytes:
+    with path.open("ab") as file:
+        file.write(THEIRS)
+    return LONG + THEIRS
+
+
+def written_anew(path: Path) -> bytes:
+    path.write_bytes(THEIRS)
+    return THEIRS
+
+
+@pytest.mark.in_turn("what")
+@pytest.mark.parametrize("after", [[], ["rename f g"], ["chmod f 755"], ["unlink f"]],
+                         ids=["not used", "renamed", "changed in its mode", "removed"])
+@pytest.mark.parametrize("written", [False, True], ids=["chmodded", "written"])
+@pytest.mark.parametrize("what", [cut_short, appended_to, written_anew], ids=lambda what: what.__name__)
+@MODES
+def test_a_file_is_written_to(lab: Lab, options: list[str], what: Callable[[Path], bytes], written: bool,
+                              after: list[str]) -> None:
+    """At the end what he had appended was cut off, or what he had cut off was there as zeros; indexes had such zeros,
+    and his bytes in a file that the run had only chmodded, and nothing was said."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start(*options)
+    program.must(["open f rw", "pwrite 3 8192 0 1", "close 3"] if written else ["chmod f 600"])
+    program.must(["checkpoint"])
+    theirs = what(lab.work / "f")
+    program.must(after)
+    assert program.end() == 0
+    end = next(iter(lab.work.iterdir()), None)
+    assert (end is None) == (after == ["unlink f"])
+    if end:
+        assert len(end.read_bytes()) == len(theirs)
+        assert written or end.read_bytes() == theirs
+        lab.restore(2, "--to", lab.folder / "copy")
+        assert next((lab.folder / "copy").rglob("[fg]")).read_bytes() == end.read_bytes()
+    said = honest.told(lab.store)
+    assert said.lost == (set() if written and what is appended_to else {0, 1})
+    for index in {0, 1} - said.lost:
+        lab.restore(index, "--to", lab.folder / f"copy{index}")
+        assert next((lab.folder / f"copy{index}").rglob("f")).read_bytes()[8192:] == LONG[8192:]
+
+
+@pytest.mark.parametrize("used", [[], ["chmod f 600"], ["fill f w,append 50 1"], ["open f r"]],
+                         ids=["not used", "its mode", "appended to", "open"])
+@pytest.mark.parametrize("before", [True, False], ids=["before that", "after that"])
+@MODES
+def test_its_number_is_that_of_another_file(lab: Lab, options: list[str], before: bool, used: list[str]) -> None:
+    """One that the run has made, with all its bytes in place: an index had those of the new one."""
+    program = lab.start(*options)
+    program.must(["fill f w,creat 100000 1", "checkpoint"])
+    ours, number = program.ask("tree"), (lab.work / "f").stat().st_ino
+    program.must(used if before else [])
+    (lab.work / "f").unlink()
+    for attempt in range(50):
+        (lab.folder / f"{attempt}").write_bytes(THEIRS)
+        if (lab.folder / f"{attempt}").stat().st_ino == number:
+            break
+    else:
+        pytest.skip("this filesystem gives no number again soon")
+    (lab.folder / f"{attempt}").rename(lab.work / "f")
+    program.must([] if before else used)
+    theirs = honest.tree_of(lab.work)
+    program.must(["checkpoint"])
+    after = program.ask("tree") if used[:1] == ["fill f w,append 50 1"] else theirs
+    assert program.end() == 0
+    said = honest.told(lab.store)
+    for index in {1, 2} - said.lost:
+        lab.restore(index, "--to", lab.folder / f"copy{index}")
+        assert honest.tree_of(lab.folder / f"copy{index}/work") in ({ours} if index == 1 else {ours, theirs, after})
+    assert (1 in said.lost) == ("--isolate" not in options)
+
+
+@pytest.mark.parametrize("how,more", [("rw,append", "write 3 400000 2"), ("rw,append", "write 3 100 2"),
+                                      ("rw", "pwrite 3 100 400000 2"), ("rw", "ftruncate 3 400000")],
+                         ids=["appended to", "a little", "written to", "stretched"])
+@pytest.mark.parametrize("redirected", [False, True], ids=["in place", "redirected"])
+def test_a_file_is_cut_and_grows_again(lab: Lab, redirected: bool, how: str, more: str) -> None:
+    """As logs are, by whoever rotates them. Older indexes had what the program wrote then, or zeros."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start()
+    program.must([f"open f {how}", "open f rw", *["pwrite 4 100 8192 1"] * redirected, "close 4", "checkpoint"])
+    os.truncate(lab.work / "f", 0)
+    program.must([more])
+    seen = program.ask("tree")
+    program.must(["checkpoint"])
+    assert program.end() == 0
+    assert honest.tree_of(lab.work) == seen
+    assert honest.told(lab.store).lost == {0, 1}
+    lab.restore(2, "--to", lab.folder / "copy")
+    assert honest.tree_of(lab.folder / "copy/work") == seen
+
+
+def test_a_file_of_an_isolated_run_becomes_longer(lab: Lab) -> None:
+    """What he had appended was zeros in the index, though the program had seen it."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start("--isolate")
+    program.must(["open f rw"])
+    appended_to(lab.work / "f")
+    program.must(["checkpoint", "pwrite 3 100 0 1"])
+    appended_to(lab.work / "f")
+    seen = program.ask("tree")
+    program.must(["checkpoint", "pwrite 3 100 310000 1"])
+    last = program.ask("tree")
+    assert program.end() == 0
+    assert honest.tree_of(lab.work) == last
+    for index, want in ((1, None), (2, seen), (3, last)):
+        lab.restore(index, "--to", lab.folder / f"copy{index}")
+        assert want in (None, honest.tree_of(lab.folder / f"copy{index}/work"))
+    assert (lab.folder / "copy1/work/f").read_bytes() == LONG + THEIRS

@@ -60,6 +60,34 @@ def test_the_store_goes(lab: Lab, what: str, options: list[str]) -> None:
         lab.restore(0, code=10)
 
 
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+def test_behind_a_redirected_block(lab: Lab, options: list[str]) -> None:
+    """By default what the run appends there is in place; zeros were written over it."""
+    lines = ["open f rw", "checkpoint", "pwrite 3 10 4990 1", "pwrite 3 300 5000 2"]
+    (lab.work / "f").write_bytes(b"o" * 5000)
+    shutil.copytree(lab.work, lab.folder / "twin")
+    native = lab.start(native=True, cwd=lab.folder / "twin")
+    for line in lines:
+        native.ask(line)
+    assert native.end() == 0
+    session = lab.start(*options)
+    session.must(lines)
+    shutil.rmtree(lab.store)
+    wait_until(lambda: "was removed" in session.stderr(), "nobody is told")
+    assert session.end() == 125
+    assert (lab.work / "f").read_bytes() == (lab.folder / "twin/f").read_bytes()
+
+
+def test_the_store_goes_before_anybody_watches_it(lab: Lab) -> None:
+    """Nobody was told."""
+    session = lab.start()
+    session.must(["open f w,creat"])
+    wait_until(lambda: (lab.store / "run/header").exists(), "it has begun")
+    shutil.rmtree(lab.store)
+    wait_until(lambda: "was removed" in session.stderr(), "nobody is told")
+    assert session.end() == 125
+
+
 def test_a_killed_run_s_area_is_removed(lab: Lab) -> None:
     """Nobody is there to say it: what the run did since is not known, and no restore claims to have undone it."""
     files(lab.work)

@@ -256,6 +256,8 @@ MISTAKES = [
     ("run -- cd /tmp", 127, "cd", "sh -c"),
     ("run -- 'echo hi > out'", 127, "echo hi > out", "sh -c"),
     ("run -- ./nothing", 127, "./nothing", "No such file"),
+    ("run --max-bytes 0 -- true", 125, "'0'", "a size above 0"),
+    ("prune --max-bytes 0K", 2, "'0K'", "a size above 0"),
     ("run -- .", 126, ".", "Permission denied"),
     ("restore latest", 2, "'latest'", "is not a checkpoint"),
     ("restore 99", 13, "99", "there are 0 to"),

@@ -127,6 +127,7 @@ def check_reading(store: Store, root: Path, models: dict[int, Snapshot]) -> None
                     assert reader.read() == value[-1], (index, name)
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize("seed", range(100))
 def test_every_index_from_every_other(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

@@ -47,6 +47,7 @@ STOPS = {"killed": (FailingDoor, Killed), "no space": (FailingDoor, no_space), "
          "killed, full": (TightDoor, Killed)}
 
 
+@pytest.mark.in_turn("stop", 2)
 @pytest.mark.parametrize("stop", STOPS)
 @pytest.mark.parametrize("seed", range(1))
 def test_stopped_at_every_operation(tmp_path: Path, seed: int, stop: str) -> None:

@@ -36,6 +36,7 @@ def check_pruned(store: Store, models: dict[int, Snapshot], newest: int) -> None
     assert verify(store).problems == []
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize("seed", range(60))
 def test_kept_indexes_stay(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
 import threading
 from collections.abc import Iterator
 from itertools import islice
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from metamori._area import lib
+from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import BLOCK, Area
 
 LONGEST = 10                                   # of lists that have three members
@@ -75,6 +77,16 @@ def test_mapped_ones_are_let_go_one_at_a_time(area: Area, slots: list[int]) -> N
     with area.session_lock(), area.frozen():
         area.relink_mapped()
     assert mapped(area) == [slots[0]]
+
+
+def test_words_that_nobody_finishes(area: Area) -> None:
+    """Who was killed while he wrote some kept one of eight places."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    words, text = area.head.words, ffi.new("char[]", lib.MM_WORDS_BYTES)
+    words[0].state, words[1].state = ended.pid, os.getpid()
+    assert not lib.mm_words_said(area.pointer, text)
+    assert (words[0].state, words[1].state) == (0, os.getpid())
 
 
 def dies_with_descriptors(area: Area) -> None:

@@ -23,7 +23,8 @@ def test_a_kernel_without_namespaces_of_users(monkeypatch: pytest.MonkeyPatch) -
     proc_inspect._of_the_run.cache_clear()
     with open("/proc/self/status", "rb") as status:
         confined = proc_look.confined(status.read())
-    here = SimpleNamespace(pid=os.getpid(), confined=confined, places=b"", users=[b"%d" % os.geteuid()] * 4)
+    here = SimpleNamespace(pid=os.getpid(), confined=confined, places=b"", users=[b"%d" % os.geteuid()] * 4,
+                           groups=[b"%d" % os.getegid()] * 4, others=[b"%d" % group for group in os.getgroups()])
     try:
         proc_inspect.require_no_more_confined(here)    # type: ignore[arg-type]
     finally:

@@ -164,3 +164,19 @@ def test_another_machine_is_not_this_one() -> None:
     here, there = (sockaddr(socket.AF_INET, (host, 7946)) for host in ("127.0.0.1", "192.0.2.1"))
     assert bound_to(here, names) in names
     assert bound_to(there, names) is None
+
+
+class Encrypted:
+    """A connection of which the kernel has been told to encrypt it: not every kernel can."""
+
+    def getsockopt(self, level: int, name: int, length: int = 0) -> bytes:
+        assert (level, name) == (socket.IPPROTO_TCP, 31)
+        return b"tls\0"
+
+
+def test_a_connection_that_the_kernel_encrypts_is_refused() -> None:
+    name = sockaddr(socket.AF_INET, ("127.0.0.1", 7))
+    seen = sockets._Seen(Encrypted(), 1, 1, "tcp", {}, name, name, Inside(frozenset()), None)  # type: ignore[arg-type]
+    with pytest.raises(sockets._Cannot) as refused:
+        sockets._connection(seen)
+    assert "the kernel encrypts, or the like (TCP_ULP: tls), and cannot" in refused.value.found.why_not

@@ -60,7 +60,7 @@ class Alone:
 
     gather = allgather
 
-    def bcast(self, thing: Any, root: int = 0) -> Any:
+    def bcast(self, thing: Any) -> Any:
         return thing
 
     def barrier(self) -> None:
@@ -141,8 +141,9 @@ class Job:
         found = self.allgather(thing)
         return found if self.rank == 0 else None
 
-    def bcast(self, thing: Any, root: int = 0) -> Any:
-        return self.allgather(thing if self.rank == root else None)[root]
+    def bcast(self, thing: Any) -> Any:
+        """The first one's."""
+        return self.allgather(thing if self.rank == 0 else None)[0]
 
     def all(self, well: bool) -> bool:
         """Whether it is so for everybody."""

@@ -67,7 +67,7 @@ class Touch:
 
 @record
 class Preimage:
-    """Bytes in place [start, end) of a PIF, saved at buffer_start of the run's buffer."""
+    """Bytes in place [start, end) of a PIF, saved at buffer_start of the run's buffer. 0: all from start on is lost."""
 
     epoch: int
     after_index: int
@@ -111,7 +111,9 @@ def proc_folder(pid: int) -> bytes:
 
 
 def make_folder(store_path: str) -> str:
-    """The folder of a run area, private whatever the umask."""
+    """The folder of a run area, private whatever the umask. None where a run could not begin in it, nor end."""
+    if len(os.fsencode(store_path)) >= lib.MM_STORE_MAX:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), store_path)
     path = os.path.join(store_path, "run")
     for folder in (path, os.path.join(path, "notes")):
         os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -20,9 +20,8 @@ _RULE = struct.Struct("=HHHH")
 _LONGEST = 4095
 
 
-def install(area: Area, scope: Scope, environ: Mapping[bytes, bytes] = os.environb) -> None:
-    """Before the run has processes."""
-    data = rules(scope, environ)
+def install(area: Area, data: bytes) -> None:
+    """What `rules` says, before the run has processes."""
     failed = lib.mm_scope_set(area.pointer, data, len(data))
     if failed < 0:
         raise OSError(-failed, os.strerror(-failed), area.path)

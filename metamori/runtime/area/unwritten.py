@@ -8,7 +8,7 @@ import stat
 from collections.abc import Collection
 from contextlib import closing
 
-from metamori.store.format.records import UndoEntry
+from metamori.store.format.records import NO_LIMIT, UndoEntry
 from metamori.store.io import commit
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.copies import last_copies
@@ -170,7 +170,10 @@ class _Beside:
         return area
 
     def _entry(self, area: Area, saved: Preimage) -> UndoEntry:
-        return UndoEntry(self._object(area.pif(saved.slot)), saved.start, saved.end, area.head.run, saved.buffer_start)
+        inode = self._object(area.pif(saved.slot))
+        if not saved.buffer_start:
+            return UndoEntry(inode, saved.start, NO_LIMIT, 0, 0)
+        return UndoEntry(inode, saved.start, saved.end, area.head.run, saved.buffer_start)
 
 
 def _saved(area: Area, start: int) -> list[Preimage]:
@@ -178,7 +181,8 @@ def _saved(area: Area, start: int) -> list[Preimage]:
 
     committed = area.head.committed_journal
     try:
-        return [each for each in area.journal(start) if isinstance(each, Preimage) and each.start < each.end]
+        return [each for each in area.journal(start)
+                if isinstance(each, Preimage) and (each.start < each.end or not each.buffer_start)]
     except BrokenJournal:                  # a checkpoint was written meanwhile, and gave it back
         if area.head.committed_journal == committed:
             raise

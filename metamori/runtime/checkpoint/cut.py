@@ -141,7 +141,7 @@ class Looks:
             path, st = there[1], there[2].st
             yield slot, Pif(
                 slot, number, dev, ino, btime_ns, flags, created > self._since, created == 0, refs, path, path, size,
-                home_limit, min(cut, size), later(mtime_ns, st.st_mtime_ns), st,
+                counts_up_to(flags, home_limit, st.st_size), min(cut, size), later(mtime_ns, st.st_mtime_ns), st,
                 (old_size, old_mtime_ns, mode, uid, gid), ())
 
     def _looked(self) -> Iterator[tuple[int, ...]]:
@@ -180,6 +180,12 @@ def look_ahead(area: Area) -> mm_looks | None:
     return None if raw == ffi.NULL else ffi.gc(raw, lib.mm_looks_free)
 
 
+def counts_up_to(flags: int, home_limit: int, in_place: int) -> int:
+    """Where the bytes in place of a file end that count: of one that the kernel knows the size of, where it does. Of
+    others the program reads zeros where somebody outside of the run has cut some off."""
+    return min(home_limit, in_place) if flags & lib.MM_VIRTUAL else max(home_limit, in_place)
+
+
 def _found(row: tuple[int, ...]) -> Found:
     dev, ino, size, nlink, mtime_ns, ctime_ns, mode, uid, gid, slot = row[4:]
     if not mode:
@@ -214,7 +220,7 @@ class Cut:
     watch: Watch | None = None
     mark: int = 0                         # where the log of what is durable says so
     moved: list[Moved] = field(default_factory=list)       # in a job: renamed folders
-    elsewhere: list[int] = field(default_factory=list)     # in a job: slots of files that other runs have renamed
+    elsewhere: list[int] = field(default_factory=list)     # slots of files that others have moved: not in the index
     partly_written: list[tuple[int, int, int]] = field(default_factory=list)      # in a job: job_stamps.py
     looked: dict[bytes, Found] = field(default_factory=dict)   # every path that was looked at in this instant
     examined: dict[bytes, Found] = field(default_factory=dict)   # found, and what folders have taken along

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import chain
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, Touch
 from metamori.runtime.area.whereabouts import device
-from metamori.runtime.checkpoint.cut import Cut, Found, look
+from metamori.runtime.checkpoint import outside
+from metamori.runtime.checkpoint.cut import Cut, Found
 from metamori.runtime.checkpoint.snapshot import examine
 from metamori.store.format.records import (
     FitEntry,
@@ -21,9 +23,8 @@ from metamori.store.format.records import (
     UndoEntry,
 )
 from metamori.store.io.commit import lstat_or_none
-from metamori.store.read.state import parents
 from metamori.store.read.store import Store
-from metamori.tables.pif import Pif, later
+from metamori.tables.pif import Pif, later, nearest_ns
 from metamori.tables.record import replace
 
 TYPE_CHECKING = False
@@ -50,24 +51,6 @@ def kind_of(mode: int) -> NameKind:
 GONE = 0                                   # no file's mode: of one that the run cannot find any more
 
 
-def _replaced(cut: Cut, known: Mapping[bytes, NameEntry]) -> None:
-    """What cannot be as it was known, since something is in it, or since it is in what is no folder: somebody outside
-    of the run has seen to that, and nobody has noted it."""
-    examined = cut.examined
-    around = {path[:path.rfind(b"/")] for path, there in examined.items() if there.st}
-    for folder in around.union(*map(parents, around)):
-        if folder in known and known[folder].kind != "dir" and folder not in examined:
-            there = look(folder)
-            if there.st and stat.S_ISDIR(there.st.st_mode):
-                examined[folder] = there
-    gone = {path for path, there in examined.items() if path in known and known[path].kind == "dir"
-            and not (there.st and stat.S_ISDIR(there.st.st_mode))
-            and not (path in cut.touches and stat.S_ISDIR(cut.touches[path].mode))}
-    for path in known if gone else ():
-        if path not in examined and not gone.isdisjoint(parents(path)):
-            examined[path] = Found(None)
-
-
 class Fold:
     """The records of one cut. `index` is the new checkpoint's; nothing is written here but copies of mapped files."""
 
@@ -77,7 +60,7 @@ class Fold:
         if not cut.complete().is_examined:
             examine(cut, area, self.before)
         if not area.head.flags & lib.MM_JOB:
-            _replaced(cut, self.before.names)
+            outside.replaced(cut, self.before)
         self.run = area.head.run
         self.in_job = bool(area.head.flags & lib.MM_JOB)
         self._known: dict[Identity, list[int]] | None = None   # the parent's files by identity, once somebody asks
@@ -92,6 +75,8 @@ class Fold:
         self.offsets: list[OffsetEntry] = []
         self.bytes_added = cut.captured_bytes
         self.changed_beside: set[int] = set()   # slots of files that were not as known when the run came to them
+        self._changed_outside: set[int] = set()    # likewise files that have none
+        self.ends: list[tuple[int, int, int]] = []  # of files that are shorter in place than they have to be
         self._in_cut: dict[int, Identity] | None = None   # what the cut's slots are known as, once somebody asks
         self._folder_of: dict[int, bytes] | None = None   # the parent's, by number
         self._seen_at_head: set[int] | None = None   # files that head has noted
@@ -125,25 +110,20 @@ class Fold:
     def undo_entries(self) -> dict[int, list[UndoEntry]]:
         """Pre-images of the interval, by the highest index that they serve."""
         entries: dict[int, list[UndoEntry]] = {}
-        there = [each for each in self.cut.preimages if each.start < each.end]
-        crcs = self.store.buffers.checksums(
-            self.run, [(each.buffer_start, each.buffer_start + each.end - each.start) for each in there])
-        for each, crc in zip(there, crcs, strict=True):
+        for each, entry in outside.saved(self.store, self.run, self.cut.preimages):
             inode = self.objects.get(each.slot) or self.area.pif(each.slot).object
             if inode:
                 # the index of a checkpoint that was cut but never written may be this one: it knows what came after
-                entries.setdefault(min(each.after_index, self.index - 1), []).append(
-                    UndoEntry(inode, each.start, each.end, self.run, each.buffer_start, crc))
+                entries.setdefault(min(each.after_index, self.index - 1), []).append(entry._replace(inode=inode))
+        lost = [*outside.cut_off(self.before, self.ends, chain.from_iterable(entries.values()))]
+        if lost:                           # last of all: what was saved holds
+            entries.setdefault(self.index - 1, []).extend(lost)
         return entries
 
     def given_up(self) -> list[UndoEntry]:
         """What the indexes so far have lost: somebody else changed these files before this run came to them."""
-        from metamori.store.read.copies import last_copies  # seldom needed
-
-        inodes = [self.objects[slot] for slot in sorted(self.changed_beside)]
-        copies = last_copies(self.store, self.before, inodes)
-        return [entry for inode in inodes
-                for entry in (*copies.get(inode, ()), UndoEntry(inode, 0, NO_LIMIT, 0, 0))]
+        changed = self._changed_outside | {self.objects[slot] for slot in self.changed_beside}
+        return outside.whole(self.store, self.before, changed) if changed else []
 
     # -- files -----------------------------------------------------------------------------------
 
@@ -164,7 +144,7 @@ class Fold:
         yield from reversed(self._known.get(identity, ()))
 
     def _has_birth(self, inode: int, btime_ns: int) -> bool:
-        pif = self.pifs.get(inode) or self.before.pifs.get(inode)
+        pif = self.pifs.get(inode) or self.before.pifs.get(inode) or self.initial_pifs.get(inode)
         return not (pif and btime_ns and pif.btime_ns and pif.btime_ns != btime_ns)
 
     def _was_another(self, inode: int, identity: Identity) -> bool:
@@ -258,10 +238,8 @@ class Fold:
         mode, uid, gid = (st.st_mode, st.st_uid, st.st_gid) if st else pif.old[2:]
         at_home = st and (st.st_dev, st.st_ino) == (pif.dev, pif.ino)
         a_copy = pif.flags & lib.MM_COPIED and not at_home
-        if a_copy and known:
-            mode, uid, gid = known.mode, known.uid, known.gid
-        elif a_copy:
-            mode, uid, gid = pif.old[2:]
+        if a_copy:
+            mode, uid, gid = (known.mode, known.uid, known.gid) if known else pif.old[2:]
         if not st and self.in_job and not pif.flags & lib.MM_NAMELESS:
             mode = GONE                    # another run of the job has renamed or removed it, and knows more
         nameless = bool(pif.flags & lib.MM_NAMELESS)
@@ -281,6 +259,12 @@ class Fold:
             self.initial_pifs[inode] = replace(
                 entry, size=size, mtime_ns=mtime_ns, mode=old_mode, uid=old_uid, gid=old_gid, count=0, was_created=0,
                 was_deleted=0, home_limit=NO_LIMIT, cut=size, kept=b"")
+        was = self.initial_pifs.get(inode) or known
+        if was and st and at_home and not self.in_job and pif.slot not in self.changed_beside:
+            isolated = self.area.head.flags & (lib.MM_ISOLATE | lib.MM_SINGLE) == lib.MM_ISOLATE
+            needed = outside.needed(was, isolated, pif.preexisting, pif.flags, pif.old[0])
+            if st.st_size < needed:
+                self.ends.append((inode, st.st_size, needed))
         if pif.captured or pif.ranges:
             self._changed(pif, inode, process)
 
@@ -304,25 +288,29 @@ class Fold:
     def _is_as_known(self, pif: Pif, known: PifEntry) -> bool:
         """Whether a file that the run has just come to had the bytes that the indexes count on: whether size and time
         were as recorded, or as head noted them."""
-        was = {pif.old[:2], self._old(pif)[:2]}
+        return self._is_known(known, {pif.old[:2], self._old(pif)[:2]}, (pif.dev, pif.ino))
+
+    def _is_known(self, known: PifEntry, was: set[tuple[int, int]], identity: Identity) -> bool:
         if (known.size, known.mtime_ns) in was:
             return True
         if not self._at_head:
             self._at_head = {(each.dev, each.ino): (each.size, each.mtime_ns) for each in self.store.head.identities}
-        return self._at_head.get((pif.dev, pif.ino)) in was
+        return self._at_head.get(identity) in was
 
     def _is_as_seen(self, pif: Pif, known: PifEntry) -> bool:
         """Whether one that had no name the parent knew, nor a link in the store, is as the parent assumed it to be: it
         had left the scope by a name, where nobody could look at it."""
         if known.kept or known.was_deleted or self.before.paths(known.inode):
             return True
-        noted = self._note_of(pif)
-        return noted is None or (noted.size, noted.mtime_ns) == (known.size, known.mtime_ns)
+        return (noted := self._note_of(pif)) is None or outside.is_as_noted(pif, known, noted)
 
     def _note_of(self, pif: Pif) -> Touch | None:
         """Of this file, not of one that had its inode number before."""
-        noted = self._noted.get((pif.dev, pif.ino))
-        return noted if noted and not (pif.btime_ns and noted.btime_ns and noted.btime_ns != pif.btime_ns) else None
+        return self._note_at((pif.dev, pif.ino), pif.btime_ns)
+
+    def _note_at(self, identity: Identity, btime_ns: int) -> Touch | None:
+        noted = self._noted.get(identity)
+        return noted if noted and not (btime_ns and noted.btime_ns and noted.btime_ns != btime_ns) else None
 
     def _old(self, pif: Pif) -> tuple[int, int, int, int, int]:
         """Size, time, mode and owner before the run. A file that was only chmodded has no PIF yet, but a note."""
@@ -344,6 +332,8 @@ class Fold:
 
     def _names(self) -> None:
         touched = self.cut.touches
+        if not self.in_job:
+            outside.moved(self.cut, self.before, self.pifs.values())
         for path, found in self.cut.examined.items():
             entry = self._name(path, found)
             if path not in self.before.names:
@@ -373,6 +363,8 @@ class Fold:
             inode = self.objects.get(slot, 0) or (self.area.pif(slot).object if slot else 0)
             if not inode:
                 inode = self._untouched(path, st)
+                if kind == "file" and not (slot or self.in_job):
+                    self._not_as_known(inode, st)
                 if slot:                   # noted before a call that then did not change it
                     self.objects[slot] = self.area.pif(slot).object = inode
             if kind == "file":
@@ -416,11 +408,23 @@ class Fold:
             entry = PifEntry(inode, st.st_dev, st.st_ino, born, 0, path, 0, 0, size, NO_LIMIT, size, st.st_mode,
                              st.st_uid, st.st_gid, st.st_mtime_ns, b"")
             self.pifs[inode] = entry
-            noted = self._noted.get((st.st_dev, st.st_ino))
+            noted = self._note_at((st.st_dev, st.st_ino), born)
             self.initial_pifs[inode] = entry if noted is None else replace(
                 entry, size=noted.size if self.in_job and stat.S_ISREG(noted.mode) else size,
                 mtime_ns=noted.mtime_ns, mode=noted.mode, uid=noted.uid, gid=noted.gid)
         return inode
+
+    def _not_as_known(self, inode: int, st: os.stat_result) -> None:
+        """One of which the run has used a name only: whether it was not as known by then, or has another size now."""
+        known = self.before.pifs.get(inode)
+        noted = self._note_at((st.st_dev, st.st_ino), known.btime_ns if known else 0)
+        if known is None or inode in self.pifs or not self.before.paths(inode):
+            return
+        was = (noted.size, noted.mtime_ns) if noted else (st.st_size, st.st_mtime_ns)
+        if st.st_size != was[0] or not self._is_known(known, {(was[0], nearest_ns(was[1]))}, (st.st_dev, st.st_ino)):
+            self._changed_outside.add(inode)
+            self.pifs[inode] = replace(known, size=st.st_size, mode=st.st_mode, uid=st.st_uid, gid=st.st_gid,
+                                       mtime_ns=nearest_ns(st.st_mtime_ns), home_limit=NO_LIMIT, cut=0)
 
     def _in_new_folder(self, path: bytes, touch: Touch | None) -> bool:
         """Whether a folder around it was none before: then nothing in it was there, however it came there. What was

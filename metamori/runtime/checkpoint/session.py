@@ -175,9 +175,9 @@ class Session(SessionState):
 
     def give_up(self, fold: Fold) -> None:
         """Say what others changed before this run came to it; only then does the run area know these files."""
-        if fold.changed_beside:
+        if lost := fold.given_up():
             self.will_write_records()
-            self.store.add_undo(fold.given_up(), self.store.newest, self.durable)
+            self.store.add_undo(lost, self.store.newest, self.durable)
             for slot in fold.changed_beside:
                 self.area.pif(slot).object = fold.objects[slot]
 

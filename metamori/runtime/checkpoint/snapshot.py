@@ -18,6 +18,7 @@ from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, proc_folder
 from metamori.runtime.checkpoint.cut import (
     Cut,
     Looks,
+    counts_up_to,
     flags_of,
     half_way_notes,
     look,
@@ -32,7 +33,7 @@ from metamori.store.io.os_io import REAL
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.tables.fit import OTHER_CLOSE_ON_EXEC, Fit
-from metamori.tables.pif import Pif, later
+from metamori.tables.pif import Pif, later, nearest_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,11 +87,13 @@ def take(area: Area, store: Store, parent: State, capture: Capture, held: Mappin
     cut.watch = release(area, others)
     for slot in others:
         _other_name(area, slot, cut, places, kept_folder)
-        pif = _pif(area, slot, cut, kept_folder)
-        if not pif.st and not pif.flags & (lib.MM_VIRTUAL | lib.MM_NAMELESS) and not head.flags & lib.MM_JOB:
-            _as_last_seen(area, pif, parent, kept_folder)
-        if head.flags & lib.MM_JOB and not pif.st and area.pif(slot).epoch <= head.committed_epoch:
+        pif = _pif(area, slot, cut, kept_folder, parent)
+        if not pif.st and head.flags & lib.MM_JOB and area.pif(slot).epoch <= head.committed_epoch:
             cut.elsewhere.append(slot)     # another run of the job has taken it away, and this one was not at it
+            continue
+        if not (pif.st or pif.flags & (lib.MM_VIRTUAL | lib.MM_NAMELESS) or head.flags & lib.MM_JOB
+                or _as_last_seen(area, pif, parent, kept_folder)):
+            cut.elsewhere.append(slot)
             continue
         if pif.flags & lib.MM_MAPPED:
             where = cut.watch.candidates(slot)
@@ -160,20 +163,21 @@ def examine(cut: Cut, area: Area, parent: State) -> None:
     for inner in (*parent.unplaced_in(there_again), *cut.shared_with(parent)):
         if inner not in cut.examined:
             cut.examined[inner] = cut.look(inner)
+    unmet = {*cut.elsewhere, *(pif.slot for pif in cut.pifs if not (pif.st or pif.flags & lib.MM_NAMELESS))}
     for path, there_now in cut.examined.items():
         if there_now.st and stat.S_ISREG(there_now.st.st_mode):
-            there_now.slot = slot = _pif_there(cut, area, path, there_now.st)
+            there_now.slot = slot = there_now.slot or _pif_there(cut, area, path, there_now.st)
             if slot and area.pif(slot).flags & lib.MM_LEFT:
-                _is_back(cut, area, slot, path)
+                _is_back(cut, area, slot, path, parent)
+            elif slot in unmet and not area.head.flags & lib.MM_JOB:   # somebody outside of the run has moved it here
+                _is_at(cut, area, slot, path, parent)
 
 
 def _pif_there(cut: Cut, area: Area, path: bytes, st: os.stat_result) -> int:
-    """The PIF of a file that stands at a path: mm_pif_there says why its number alone may be another one's."""
-    slot, gone = area.find_pif(st.st_dev, st.st_ino), lib.MM_COPIED | lib.MM_NAMELESS
-    if slot and (area.pif(slot).flags & gone == gone or area.head.flags & lib.MM_JOB or area.pif(slot).root
-                 or area.pif(slot).flags & lib.MM_VIRTUAL):
-        return area.find_pif(st.st_dev, st.st_ino, cut.born_ns(path))
-    return slot
+    """The PIF of a file that stands at a path. Somebody else (in a job another run) may have removed one, and made
+    another that has got its number."""
+    slot = area.find_pif(st.st_dev, st.st_ino)
+    return area.find_pif(st.st_dev, st.st_ino, cut.born_ns(path)) if slot else 0
 
 
 def _inside(folder: bytes) -> list[tuple[bytes, int]]:
@@ -187,15 +191,21 @@ def _inside(folder: bytes) -> list[tuple[bytes, int]]:
     return found
 
 
-def _is_back(cut: Cut, area: Area, slot: int, path: bytes) -> None:
+def _is_back(cut: Cut, area: Area, slot: int, path: bytes, parent: State) -> None:
     """A file that had left the scope has a name in it again, of a process that was killed before it said so: what
     `is_back` of border.c does."""
     p = area.pif(slot)
     area.touch_pif(slot)
-    area.set_path(p, path)
     p.fresh_from = p.cut = p.deleted = 0
     p.flags &= ~(lib.MM_NAMELESS | lib.MM_LEFT)
-    here = _pif(area, slot, cut, os.path.join(os.path.dirname(os.fsencode(area.path)), b"kept"))
+    _is_at(cut, area, slot, path, parent)
+
+
+def _is_at(cut: Cut, area: Area, slot: int, path: bytes, parent: State) -> None:
+    area.set_path(area.pif(slot), path)
+    cut.elsewhere = [each for each in cut.elsewhere if each != slot]
+    here = _pif(area, slot, cut, os.path.join(os.path.dirname(os.fsencode(area.path)), b"kept"), parent)
+    here.captured = next((each.captured for each in cut.pifs if each.slot == slot), None)
     cut.pifs = [*(each for each in cut.pifs if each.slot != slot), here]
 
 
@@ -249,7 +259,7 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
     first = area.pif_path(p)
     for path in places.of(p, first):
         st = cut.look(path).st
-        if st and _is_there(cut, area, p, path, st):
+        if st and _is_there(cut, p, path, st):
             if path != first:              # somebody outside of the run may have moved it: nobody has noted that
                 cut.found.setdefault(first, cut.look(first))
                 area.set_path(p, path)
@@ -267,16 +277,13 @@ def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: b
             return
 
 
-def _is_there(cut: Cut, area: Area, pif: mm_pif, path: bytes, st: os.stat_result) -> bool:
-    """Whether it is the file. Somebody else (in a job another run) may have removed that, and made one that has got its
-    number: it is asked where bytes are elsewhere that are not for that one. It may be a fifo, say."""
+def _is_there(cut: Cut, pif: mm_pif, path: bytes, st: os.stat_result) -> bool:
+    """Whether it is the file, and not one that has got its number since, which may be a fifo, too."""
     is_it = stat.S_ISREG(st.st_mode) and (st.st_dev, st.st_ino) == (pif.dev, pif.ino)
-    asked = area.head.flags & lib.MM_JOB or pif.root or pif.flags & lib.MM_VIRTUAL
-    born = cut.born_ns(path) if is_it and asked and pif.btime_ns else 0
-    return is_it and born in (0, pif.btime_ns)
+    return is_it and (not pif.btime_ns or cut.born_ns(path) in (0, pif.btime_ns))
 
 
-def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
+def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes, parent: State) -> Pif:
     head, p = area.head, area.pif(slot)
     path = area.pif_path(p)
     home, st = b"", None
@@ -284,7 +291,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
     for candidate in (path, kept) if not p.flags & lib.MM_NAMELESS else (kept,):
         found = cut.look(candidate)
         a_copy = is_copied(p) and candidate == kept and not area.may_have_changed_unseen(slot)
-        if found.st and (a_copy or _is_there(cut, area, p, candidate, found.st)):
+        if found.st and (a_copy or _is_there(cut, p, candidate, found.st)):
             home, st = candidate, found.st
             break
     if not p.flags & lib.MM_NAMELESS:
@@ -294,25 +301,30 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes) -> Pif:
         if st and head.flags & lib.MM_JOB and not p.flags & lib.MM_NAMELESS:
             home = _renamed(area, cut, p, home)
             path = area.pif_path(p)
-    itself = st and (st.st_dev, st.st_ino) == (p.dev, p.ino)
+    itself = st if st and (st.st_dev, st.st_ino) == (p.dev, p.ino) else None
     size = p.size if p.flags & lib.MM_VIRTUAL else st.st_size if st else 0
     return Pif(
         slot, p.object, p.dev, p.ino, p.btime_ns, p.flags, p.created > head.committed_epoch, p.created == 0,
-        p.refs, path, home, size, p.home_limit, min(p.cut, p.cut_before, size),
-        later(p.mtime_ns, st.st_mtime_ns if st else 0), st,
+        p.refs, path, home, size, counts_up_to(p.flags, p.home_limit, itself.st_size if itself else size),
+        min(p.cut, p.cut_before, size),
+        later(p.mtime_ns, nearest_ns(st.st_mtime_ns) if st else 0), st,
         (p.old_size, p.old_mtime_ns, p.old_mode, p.old_uid, p.old_gid),
-        area.ranges(p, head.committed_epoch + 1, head.committed_block),
-        held=None if itself or not st else _open_home(area, slot, p)[1])
+        # the parent may be of a branch that does not know it: all is new to that
+        area.ranges(p, *((head.committed_epoch + 1, head.committed_block) if p.object in parent.pifs else (0, 0))),
+        held=None if itself or not st else _open_home(area, slot, p)[1],
+        tail=NO_LIMIT if p.flags & lib.MM_VIRTUAL else p.size)
 
 
-def _as_last_seen(area: Area, pif: Pif, parent: State, kept_folder: bytes) -> None:
-    """A file that has names, none of which a run has used: by one of them it may be met again, and was never empty."""
+def _as_last_seen(area: Area, pif: Pif, parent: State, kept_folder: bytes) -> bool:
+    """A file that has names, none of which a run has used: by one of them it may be met again, and was never empty.
+    False: the run has made it since, and what it is like nobody can see; it is met as a file that was not known."""
     p, known, copy = area.pif(pif.slot), parent.pifs.get(pif.object), None
     if p.flags & lib.MM_COPIED:            # the copy is what it was when it lost the last name that was known
         copy = look(os.path.join(kept_folder, area.kept_name(pif.slot))).st
     pif.size, mtime_ns = (copy.st_size, copy.st_mtime_ns) if copy else (known.size, known.mtime_ns) if known \
         else pif.old[:2]
     pif.cut, pif.mtime_ns = min(p.cut, p.cut_before, pif.size), later(p.mtime_ns, mtime_ns)
+    return bool(copy or known or pif.preexisting)
 
 
 def _renamed(area: Area, cut: Cut, pif: mm_pif, link: bytes) -> bytes:

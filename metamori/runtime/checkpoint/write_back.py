@@ -19,6 +19,7 @@ from metamori.store.read.state import State
 from metamori.store.restore import restore, safety_copies
 from metamori.tables.aml import AML, AddressMap
 from metamori.tables.pif import folded
+from metamori.tables.view import HOME
 
 
 def pending(area: Area) -> dict[int, AddressMap]:
@@ -57,7 +58,8 @@ def kept_homes(session: SessionState) -> list[KeptHome]:
 
 def gone_from(area: Area, state: State, objects: Container[int] | None = None) -> dict[bytes, int]:
     """Names at which a file that the run has used (one of these) is no more, and its PIF: somebody outside of the run
-    has taken it away, or put another there, maybe with its number. In a job others do so, and say it."""
+    has taken it away, or put another there, maybe with its number, or has cut off what the state needs. In a job others
+    do so, and say it."""
     found = dict[bytes, int]()
     for slot in () if area.head.flags & lib.MM_JOB else area.pifs():
         p = area.pif(slot)
@@ -67,7 +69,9 @@ def gone_from(area: Area, state: State, objects: Container[int] | None = None) -
         for path in state.paths(p.object):
             st = lstat_or_none(REAL, path)
             if st is None or (st.st_dev, st.st_ino) != (p.dev, p.ino) or (
-                    p.btime_ns and REAL.birth_ns(path) not in (0, p.btime_ns)):
+                    p.btime_ns and REAL.birth_ns(path) not in (0, p.btime_ns)) or (
+                    st.st_size < min(state.pifs[p.object].size, state.pifs[p.object].home_limit)
+                    and any(piece.kind == HOME for piece in state.pieces(p.object, st.st_size))):
                 found[path] = slot
     return found
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from metamori.errors import Damaged, MetamoriError, NoStore
+from metamori.printed import word_text
 from metamori.store.io import commit
 from metamori.store.io.os_io import BOOT_ID, Door
 from metamori.store.read.store import Store
@@ -47,20 +48,13 @@ def require_no_part(path: str, *which: str) -> None:
     indexes need, and what they are there, only its own store knows."""
     require_store(path)
     if above := _above(os.path.dirname(os.path.abspath(path)), *which):
-        raise MetamoriError(f"{path} is part of the job's store {above}: --store {_quoted(above)}")
+        raise MetamoriError(f"{path} is part of the job's store {above}: --store {word_text(above)}")
 
 
 def require_store(path: str) -> None:
     """NoStore for a folder in which a job keeps such stores."""
     if above := _above(os.path.abspath(path), "nodes", "disks"):
-        raise NoStore(f"there is no store at {path}; the job's is {above}: --store {_quoted(above)}")
-
-
-def _quoted(path: str) -> str:
-    """For a shell."""
-    import shlex  # it takes `re`
-
-    return shlex.quote(path)
+        raise NoStore(f"there is no store at {path}; the job's is {above}: --store {word_text(above)}")
 
 
 def _above(path: str, *which: str) -> str:

@@ -28,7 +28,7 @@ ANSWER_S = 180.0
 HUNG_S = 30.0                              # without any sign; it gives none while it writes the job's record
 _ALIVE_S, _LOOK_S = 1.0, 0.5
 _CLOCK_S, _TIMES = 10.0, 6                 # between notes of the time; questions when a line is new
-_END_S = 30.0
+_END_S, _DIAL_S = 30.0, 10.0
 _ENDED = "a run ended meanwhile"
 
 
@@ -112,8 +112,8 @@ class Member(threading.Thread):
         session.store.unlock()             # nobody is to wait for it
         if (files, is_over) == self._told or not (files or self._told[0]):
             return
-        with suppress(MetamoriError, OSError), closing(Store.open(session.store.path)) as node:    # or the job is over
-            if node.layout.id == session.store.layout.id:          # else it is another's
+        with suppress(MetamoriError, OSError):         # or the job is over
+            if _is_still(session.store):   # else it is another's
                 folder.note_unseen(self._store, os.fsencode(self.name_), files, is_over)
                 self._told = files, is_over
 
@@ -199,11 +199,11 @@ class Member(threading.Thread):
 
     def _keep_lock(self) -> None:
         """By which others know that the run lives: a filesystem may take it from a machine that hangs. Where they have
-        completed the run by then, it is no part of the job any more."""
+        completed the run by then, it is no part of the job any more; nor of the next one, whose run has its name."""
         store = self.session.store
-        with suppress(OSError):
+        with suppress(MetamoriError, OSError):
             store.retake()
-            if not commit.exists(store.door, store.layout.run_area):
+            if not (commit.exists(store.door, store.layout.run_area) and _is_still(store)):
                 store.unlock()
 
     def _note_clock(self) -> None:
@@ -379,6 +379,13 @@ class Aborted(NotAtRest):
     errno = errno.EAGAIN
 
 
+def _is_still(store: Store) -> bool:
+    """Whether it is what its path leads to. NoStore, OSError."""
+    now = Store(store.path, store.door)
+    now.read_format()
+    return now.layout.id == store.layout.id
+
+
 def ask(path: str, message: str) -> int:
     """A checkpoint of the live job in this store. NoAnswer, MetamoriError. When the one that counts dies meanwhile, the
     next one is asked again."""
@@ -424,9 +431,9 @@ def runs(path: str) -> list[str]:
         client.close()
 
 
-def dial(path: str, wait_s: float = 10.0) -> Client:
+def dial(path: str) -> Client:
     """NoAnswer. Who counts may just be dying: the next one does within a second or two."""
-    limit = time.monotonic() + wait_s
+    limit = time.monotonic() + _DIAL_S
     store = Store(path)
     while True:
         try:

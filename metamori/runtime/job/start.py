@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _REFUSED = ("memory", "isolate", "strict", "keep_last", "max_bytes", "on_checkpoint", "each_command")
 JOIN_S = 60.0                              # while nobody can be seen at work
 FILES = 1 << 16                            # more than one machine can have connections to one port
-SAY_S = 5.0                                # of waiting for somebody who is
+SAY_S = 5.0                                # of waiting
 SWITCH_S = 0.0002                          # programs stand still while one thread waits for another (5 ms by default)
 
 
@@ -226,9 +226,10 @@ class _Patience:
         now = time.monotonic()
         if is_at_work:
             self._limit = now + JOIN_S
-            if not self._said and now > self._began + SAY_S:
-                self._said = True
-                child_loop.say(f"waiting for the store {self._store.path}: who has it may be restoring the files")
+        if not self._said and now > self._began + SAY_S:
+            self._said = True
+            child_loop.say(f"waiting for the store {self._store.path}: who has it may be "
+                           + ("restoring the files" if is_at_work else "about to end"))
         return now > self._limit
 
 

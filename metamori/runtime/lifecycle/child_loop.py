@@ -11,7 +11,6 @@ import errno
 import fcntl
 import os
 import resource
-import sys
 import time
 from collections.abc import Callable
 
@@ -234,7 +233,7 @@ def say(text: str) -> None:
         clear_progress()
         os.write(2, f"metamori: {line_text(text)}\n".encode(errors="surrogateescape"))
     except OSError:
-        sys.stderr = None
+        pass
 
 
 def say_for(session: Session) -> None:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from metamori._area import lib
 from metamori.runtime.area.run_area import Area
-from metamori.runtime.checkpoint import auto_prune
+from metamori.runtime.checkpoint import auto_prune, outside
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.checkpoint.write_back import gone_from, kept_homes, make_durable
+from metamori.store.io.commit import lstat_or_none
+from metamori.store.io.os_io import REAL
 from metamori.store.prune import spare
 from metamori.store.restore import restore, resume_point
 from metamori.store.restore.resume_point import END
+from metamori.tables.pif import later, nearest_ns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+
+    from metamori._area import mm_pif
+    from metamori.store.format.records import PifEntry
+
+_ELSEWHERE = lib.MM_NAMELESS | lib.MM_LEFT | lib.MM_COPIED
 
 __all__ = ["END", "close", "close_if_empty", "finish", "has_staying"]
 
@@ -46,6 +58,7 @@ def finish(session: Session, reason: str, killed: bool, over: bool = False) -> i
         with area.session_lock(), area.frozen():
             rollback.back(session, area.head.restoring - 1, again=True)
     area.give_room(checkpoint=False)
+    _take_up(session)
     if not (killed and area.head.flags & lib.MM_ISOLATE):
         return session.last_checkpoint(reason, home=True, over=over)
     index = session.last_checkpoint(reason, home=False) if not session.single else _last_single(session, reason)
@@ -53,6 +66,42 @@ def finish(session: Session, reason: str, killed: bool, over: bool = False) -> i
         make_durable(session, index)
         _leave_at(session, index, committed)
     return index
+
+
+def _take_up(session: Session) -> None:
+    """What somebody outside of the run has made of its files since the last checkpoint that knew them, and the run has
+    not used again, is in its last one: they would be cut, or stretched, to what they were."""
+    area, store = session.area, session.store
+    if area.head.flags & lib.MM_JOB or not area.head.parent:   # others of the job say so themselves
+        return
+    isolated = area.head.flags & (lib.MM_ISOLATE | lib.MM_SINGLE) == lib.MM_ISOLATE
+    with area.session_lock():
+        now = store.state(area.head.parent)
+        slots = {slot: area.pif(slot) for slot in area.pifs()}
+        for slot in slots.keys() - area.dirty():
+            p = slots[slot]
+            if p.object in now.pifs and not p.flags & _ELSEWHERE:
+                st = lstat_or_none(REAL, area.pif_path(p))
+                if st is not None and (st.st_dev, st.st_ino) == (p.dev, p.ino) and (
+                        _is_changed(p, now.pifs[p.object], st, isolated)) and (
+                        not p.btime_ns or REAL.birth_ns(area.pif_path(p)) in (0, p.btime_ns)):
+                    area.touch_pif(slot)
+        known, noted = {p.object for p in slots.values()}, store.noted()
+        names = [path for path, entry in now.names.items()
+                 if entry.kind == "file" and entry.inode not in known and path not in noted]
+        if names:
+            from metamori.runtime.rollback import files_beside  # of files that the run has never opened to write to
+
+            files_beside.take_up(session, files_beside.changed_beside(session, now, set(names)))
+
+
+def _is_changed(p: mm_pif, was: PifEntry, st: os.stat_result, isolated: bool) -> bool:
+    if p.flags & lib.MM_VIRTUAL:
+        another = st.st_size < outside.needed(was, isolated, p.created == 0, p.flags, p.old_size)
+    else:
+        another = st.st_size != was.size
+    return another or (st.st_mode, st.st_uid, st.st_gid) != (was.mode, was.uid, was.gid) or (
+        later(p.mtime_ns, nearest_ns(st.st_mtime_ns)) != was.mtime_ns)
 
 
 def _last_single(session: Session, reason: str) -> int:

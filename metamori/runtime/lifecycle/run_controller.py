@@ -399,11 +399,11 @@ class Live:
     def _say_what_is_left(self, reason: str) -> None:
         if self.job:
             return
-        import shlex
+        from metamori.printed import word_text
 
         store = self.session.store
         store.refresh()                    # others prune, and so does the end
-        place = shlex.quote(store.path)
+        place = word_text(store.path)
         child_loop.say(f"the command was {reason}; its files can be restored to checkpoints "
                       f"{spans_text(store.indexes, most=4)}: "
                       f"metamori restore --store {place} INDEX")

@@ -7,14 +7,14 @@ import os
 from metamori.config import Config
 from metamori.errors import Usage
 from metamori.runtime.area import scope as rules
-from metamori.runtime.area.run_area import Area
 from metamori.store.read import scope as recorded
 from metamori.store.read.scope import EVERYTHING, Pattern, Scope
 from metamori.store.read.store import Store
 
 
-def begin(store: Store, area: Area, config: Config, folder: bytes, is_first: bool) -> None:
-    """Before the run has processes. is_first: no run has been in the store, which so has nothing to go on with."""
+def settle(store: Store, config: Config, folder: bytes, is_first: bool) -> bytes:
+    """Recorded before anything of the run is there; for its area (area/scope.py). is_first: no run has been in the
+    store, which so has nothing to go on with. MetamoriError."""
     before = recorded.read(store.door, store.layout)
     scope = before or (Scope() if is_first else EVERYTHING)
     if config.memory:
@@ -25,9 +25,10 @@ def begin(store: Store, area: Area, config: Config, folder: bytes, is_first: boo
     scope = scope.plus(folders, patterns)
     if scope.is_everything:
         scope = EVERYTHING.plus((), scope.patterns)
-    rules.install(area, scope)
+    data = rules.rules(scope, os.environb)
     if scope != before:
         recorded.write(store.door, store.layout, scope)
+    return data
 
 
 def _folder(start: bytes, given: bytes) -> bytes:

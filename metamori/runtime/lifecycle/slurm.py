@@ -22,9 +22,9 @@ def job(environ: Mapping[str, str] = os.environ) -> str:
     return number
 
 
-def was_restarted(environ: Mapping[str, str] = os.environ) -> bool:
+def was_restarted() -> bool:
     """SLURM_RESTART_COUNT is not there in a job's first run."""
-    return environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
+    return os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0")
 
 
 def is_running(number: str) -> bool:

@@ -19,12 +19,15 @@ from metamori.runtime.lifecycle import tcp_restart
 from metamori.runtime.lifecycle.descriptor_restart import Place, go_to, place_of, up
 from metamori.runtime.memory import unix_sockets
 from metamori.runtime.memory.socket_connections import taken
-from metamori.runtime.memory.socket_names import address_text, name_of, path_of
+from metamori.runtime.memory.socket_names import address_text, bound_to, name_of, path_of
 from metamori.store.format.records import DescriptorEntry
 
 _SOCKET = socket.SOL_SOCKET
 _SHUT = {1: socket.SHUT_RD, 2: socket.SHUT_WR, 3: socket.SHUT_RDWR}
 _UNIX = -socket.AF_UNIX                    # no kind of socket
+# to be set when what the socket held is there: they would keep that back, cut it up, or not let it in (SO_PASSRIGHTS;
+# IP_OPTIONS; what IPv6 sends with each packet; TCP_CORK, TCP_TX_DELAY; UDP_CORK, UDP_SEGMENT)
+_LATE = {(_SOCKET, 83), (0, 4), (41, 54), (41, 55), (41, 57), (41, 59), (6, 3), (6, 37), (17, 1), (17, 103)}
 _HALVED = {(_SOCKET, socket.SO_SNDBUF), (_SOCKET, socket.SO_RCVBUF)}   # the kernel doubles what it is given
 
 
@@ -241,30 +244,34 @@ def _send_again(sockets: Sequence[tuple[socket.socket, dict[str, list[str]]]], f
             data, sender, *places = line.split(" ")
             go_to(cwd)
             with closing(socket.socket(this.family, this.type)) as nameless:
-                by = by_address.get(bytes.fromhex(sender), nameless)
-                carried.send(by, data, places, _name_to(by, this))
+                name = bytes.fromhex(sender)
+                by = by_address.get(bound_to(name, by_address) or b"", nameless)
+                carried.send(by, data, places, _name_to(by, this, name))
 
 
-def _name_to(other: socket.socket, this: socket.socket) -> Any:
-    """Its address; where the other one is of IPv4 and it is of IPv6, that of IPv4."""
+def _name_to(by: socket.socket, this: socket.socket, sender: bytes) -> Any:
+    """Its address; where the message came by IPv4, that of IPv4, as the socket that sends it names it."""
     address = this.getsockname()
-    if other.family == this.family:
+    if this.family == socket.AF_UNIX or sender[:2] != struct.pack("=H", socket.AF_INET):
         return address
-    return address[0].rpartition(":")[2] or "127.0.0.1", address[1]
+    host = address[0].rpartition(":")[2] or "127.0.0.1"
+    return f"::ffff:{host}" if by.family == socket.AF_INET6 else host, address[1]
 
 
 def _options(this: socket.socket, fields: dict[str, list[str]], is_filled: bool = False) -> None:
     """is_filled: what it held is there, for which smaller buffers may have no room."""
     for line in fields.get("option", []):
-        level, name, value = line.split()
-        data = bytes.fromhex(value)
-        if (int(level), int(name)) in _HALVED:
+        words = line.split()
+        level, name, data = int(words[0]), int(words[1]), bytes.fromhex(words[2])
+        if (level, name) in _LATE and not is_filled:
+            continue
+        if (level, name) in _HALVED:
             size, = struct.unpack("=i", data)
-            if not is_filled and size < this.getsockopt(int(level), int(name)):
+            if not is_filled and size < this.getsockopt(level, name):
                 continue
             data = struct.pack("=i", size // 2)
         try:
-            this.setsockopt(int(level), int(name), data)
+            this.setsockopt(level, name, data)
         except OSError:
             continue                       # what only root may set
 

@@ -10,7 +10,7 @@ import os
 from metamori._area import lib
 from metamori.config import Config
 from metamori.errors import Damaged, StoreBusy
-from metamori.runtime.area import launch_record, wal
+from metamori.runtime.area import launch_record, scope, wal
 from metamori.runtime.area.run_area import BLOCK, Area, make_folder
 from metamori.runtime.checkpoint import auto_prune
 from metamori.runtime.lifecycle import child_loop, leave_run, run_scope
@@ -37,9 +37,8 @@ def begin(store: Store, config: Config, supervisor: int = 0, launch: Launch | No
     return Session(store, area), said
 
 
-def _area(store: Store, config: Config, run: int, flags: int) -> Area:
-    """One that can be completed, and then room for the records of its end, whatever it does."""
-    area = Area(store.path, create=True)
+def _fill(area: Area, store: Store, config: Config, run: int, flags: int) -> None:
+    """So that it can be completed, and then room for the records of its end, whatever it does."""
     head = area.head
     head.run = run
     head.parent = store.head.index
@@ -53,8 +52,7 @@ def _area(store: Store, config: Config, run: int, flags: int) -> Area:
     head.committed_journal = 8
     area.flag(flags)
     if code := -lib.mm_room(area.pointer, 0):
-        raise OSError(code, os.strerror(code))
-    return area
+        raise NoRoom(code, os.strerror(code)) if code in NO_ROOM else OSError(code, os.strerror(code))
 
 
 def begin_area(
@@ -66,20 +64,34 @@ def begin_area(
     """
     said = _at_rest(store)
     run = store.next_run()
+    tracked = run_scope.settle(store, config, launch.cwd if launch else os.getcwdb(),
+                               is_first=run == 1 or config.job is not None)
     _make_buffer(store, run)
     flags = _flags(config) | (lib.MM_SUPERVISED if supervisor else 0)
     wal.start(make_folder(store.path), store.layout.id, run, store.head.index, flags)
     try:
-        area = _area(store, config, run, flags)
+        area = Area(store.path, create=True)
     except OSError as error:
         if error.errno in NO_ROOM:
             raise NoRoom(error.errno, error.strerror) from error
         raise
+    try:
+        _fill(area, store, config, run, flags)
+        scope.install(area, tracked)
+        _announce(area, store, config, supervisor, launch)
+    except BaseException:                  # nothing has happened in it
+        area.remove()
+        raise
+    if others := leave_run.around():
+        child_loop.say(others)
+    return area, said
+
+
+def _announce(area: Area, store: Store, config: Config, supervisor: int, launch: Launch | None) -> None:
+    """How it was started, and whose it is: from here on it is a run."""
     head = area.head
     if config.job is not None:             # others look at the files, and change them
         head.untracked = head.outside_for_good = 1
-    is_first = run == 1 or config.job is not None
-    run_scope.begin(store, area, config, launch.cwd if launch else os.getcwdb(), is_first)
     if supervisor:
         child_loop.hold_requests()
     head.supervisor = supervisor
@@ -93,10 +105,7 @@ def begin_area(
             launch = replace(launch, env=(*launch.env, launch_record.OF_JOB))
         launch_record.note(area, launch)
     # last: of an area that is not whole yet, a kill leaves nothing that has to be completed
-    commit.write_file(store.door, store.layout.alive, b"%d\n" % run, durable=False)
-    if others := leave_run.around():
-        child_loop.say(others)
-    return area, said
+    commit.write_file(store.door, store.layout.alive, b"%d\n" % head.run, durable=False)
 
 
 def _at_rest(store: Store) -> str:

@@ -18,6 +18,7 @@ from metamori._area import lib
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, proc_folder
 from metamori.store.io import commit
 from metamori.store.read.store import Store
+from metamori.tables.pif import folded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Watch:
 
     def is_gone(self) -> bool:
         """Whether the run area is no longer where it was. A disk that does not answer is none that is gone."""
-        if self._now() == self._began:
+        if self._began and self._now() == self._began:
             return False
         return not commit.exists(self._store.door, os.path.dirname(self._header)) or self._now() != self._began
 
@@ -130,10 +131,10 @@ class Watch:
         if virtual and pif.home_limit < os.fstat(fd).st_size:
             os.ftruncate(fd, pif.home_limit)      # past it the file has zeros, whatever is in place
         lib.mm_cache_leave(self._area.pointer, slot, self._writable())
-        for block, buffer, count in self._area.ranges(pif, 0, 0):
-            start, end = block * BLOCK, min((block + count) * BLOCK, size)
+        tail = NO_LIMIT if virtual else pif.size
+        for start, end, _, buffer in folded(self._area.ranges(pif, 0, 0), 0, BLOCK, size, tail).find(0, size):
             for at in range(start, end, _PIECE):
-                data = os.pread(self._buffer, min(_PIECE, end - at), buffer * BLOCK + at - start)
+                data = os.pread(self._buffer, min(_PIECE, end - at), buffer + at - start)
                 os.pwrite(fd, data + bytes(min(_PIECE, end - at) - len(data)), at)
         if virtual:
             os.ftruncate(fd, size)

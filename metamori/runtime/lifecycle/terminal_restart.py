@@ -102,6 +102,16 @@ def take_over(group: int) -> None:
             come_forward()
 
 
+def to_be_given(settings: bytes = b"") -> bytes:
+    """To the terminal of whoever continues, when nothing can fail any more (shim_c/src/memory/restore.c): those that
+    the run's had, in hex, where somebody works there; else zeros."""
+    if settings and os.isatty(0) and os.isatty(1):
+        with suppress(OSError):            # another session's
+            if os.tcgetpgrp(0) == os.getpgrp():
+                return bytes.fromhex(settings.decode())[:SETTINGS]
+    return bytes(SETTINGS)
+
+
 def _is_there(group: int) -> bool:
     try:
         os.killpg(group, 0)

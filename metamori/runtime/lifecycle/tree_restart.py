@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from metamori._area import lib
+from metamori._area import ffi, lib
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.lifecycle import (
     child_loop,
@@ -111,7 +111,8 @@ class Tree:
         tree = self.area.head.tree
         numbers = [process.pid for process in self.family]
         said = [each.data for member in self.members for each in member.entry.descriptors if each.kind == "standard"]
-        self.forward, outer = map(int, next(filter(None, said), b"0 0").split())
+        group, its, *settings = next(filter(None, said), b"0 0").split()
+        self.forward, outer = int(group), int(its)
         self.outer = next((each.group for each in self.family if each.group not in numbers), outer)
         numbers += [self.outer] if self.outer else []
         for place, number in enumerate(numbers):
@@ -119,6 +120,7 @@ class Tree:
             each.known, each.real, each.placed, each.comes_back, each.tries = number, 0, 0, 0, 0
             each.stops = each.unseen = each.parent = each.may_stop = each.stood = each.had_turn = 0
         tree.back = tree.lost = tree.opened = tree.ready = 0
+        ffi.buffer(tree.terminal)[:] = terminal_restart.to_be_given(*settings)
         tree.translates = _translates()
         tree.watching = any(each.kind == "inotify" for member in self.members for each in member.entry.descriptors)
         tree.processes, tree.count = len(self.members), len(numbers)

@@ -280,7 +280,7 @@ def entry_of(this: Open, run: Run) -> DescriptorEntry:
     mode, standard = this.st.st_mode, this.standard
     readable = this.flags & _ACCESS == os.O_RDONLY
     if standard >= 0 and not (readable and stat.S_ISREG(mode)) and not (standard > 2 and stat.S_ISSOCK(mode)):
-        return this.entry("standard", position=standard, data=_foreground(standard, run) if stat.S_ISCHR(mode) else b"")
+        return this.entry("standard", position=standard, data=_given(standard, run) if stat.S_ISCHR(mode) else b"")
     if this.is_place:
         return _place(this)
     if this.fd <= 2 and _is_of_outside(this, run):
@@ -411,13 +411,11 @@ def _is_hung_up(terminal: Open) -> bool:
     return terminals.is_hung_up(terminal)
 
 
-def _foreground(fd: int, run: Run) -> bytes:
-    """Of the terminal that the run was given: the group in its foreground, where it is not the run's own, and that."""
-    try:
-        group, own = os.tcgetpgrp(fd), os.getpgrp()
-    except OSError:                        # it is none, or another session's
-        return b""
-    return b"%d %d" % (run.known(group), run.known(own)) if group != own else b""
+def _given(fd: int, run: Run) -> bytes:
+    """Of what the run was given, which may be a terminal."""
+    from metamori.runtime.memory import terminals  # which few programs have
+
+    return terminals.given(fd, run.members, run.known)
 
 
 def _remembers_nothing(device: int) -> bool:

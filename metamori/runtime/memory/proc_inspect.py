@@ -61,7 +61,7 @@ def descriptor(pid: int, fd: int) -> int:
 def owner(look: ProcLook) -> tuple[int, int]:
     """Effective user and group; Refused when it runs under several."""
     users, groups = look.users, look.groups
-    if not users[0] == users[1] == users[2] or not groups[0] == groups[1] == groups[2]:
+    if len({*users}) > 1 or len({*groups}) > 1:
         raise Refused("the program runs under a user that is not its own")
     return int(users[1]), int(groups[1])
 
@@ -91,6 +91,8 @@ def require_no_more_confined(look: ProcLook) -> None:
             raise Refused(f"it has {_ELSEWHERE[link]}, which cannot come back with the program")
     if own and look.users[1] != b"%d" % os.geteuid():
         own = (_NONE, _NONE, own[2], _NONE)
+    elif {*map(int, [look.groups[1], *look.others])} != {os.getegid(), *os.getgroups()}:
+        raise Refused("it belongs to other groups than the run, which cannot come back with the program")
     if capabilities != own:
         raise Refused("it has other capabilities than the run, which cannot come back with the program")
 

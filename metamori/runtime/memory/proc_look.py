@@ -28,8 +28,7 @@ _MAPS, _CMDLINE, _ENVIRON, _LIMITS_AT, _EXE, _CWD, _GROUP, _PLACES, _STATUS = ra
 _GROUPS = struct.Struct("=qq")
 _LIMITS = struct.Struct("=32Q")
 _NO_LIMIT = 2**64 - 1
-_WHOSE = re.compile(rb"\nPPid:\s+(\d+)\n(?s:.*?)\nUid:\s+(\d+)\s+(\d+)\s+(\d+)\s.*"
-                    rb"\nGid:\s+(\d+)\s+(\d+)\s+(\d+)\s")
+_WHOSE = re.compile(rb"\nPPid:\s+(\d+)\n(?s:.*?)\nUid:\s+(.*)\nGid:\s+(.*)\n(?s:.*?)\nGroups:(.*)\n")
 _CONFINED = re.compile(rb"\nCapPrm:\s+(\w+)\nCapEff:\s+(\w+)\nCapBnd:\s+(\w+)\nCapAmb:\s+(\w+)\n(?s:.*?)"
                        rb"\nSeccomp_filters:\s+(\d+)\n")
 _FILE = re.compile(rb"^\S+ ...p \S+ \S+ \S+ +(/.*)$", re.MULTILINE)
@@ -83,8 +82,9 @@ class ProcLook:
     """A process."""
 
     family: tuple[int, int, int]           # parent, group, session
-    users: Sequence[bytes]                 # real, effective, saved
+    users: Sequence[bytes]                 # real, effective, saved, that of files
     groups: Sequence[bytes]
+    others: Sequence[bytes]                # groups that it belongs to, too
 
     def __init__(self, pid: int, data: bytes) -> None:
         self.pid, self._data = pid, data
@@ -97,7 +97,7 @@ class ProcLook:
         self.maps = self._text(_MAPS)
         whose = _WHOSE.search(data, self._ends[_STATUS])
         assert whose
-        self.users, self.groups = whose.group(2, 3, 4), whose.group(5, 6, 7)
+        self.users, self.groups, self.others = (each.split() for each in whose.group(2, 3, 4))
         self.family = int(whose[1]), *_GROUPS.unpack_from(data, self._ends[_GROUP])
 
     def _text(self, which: int) -> bytes:

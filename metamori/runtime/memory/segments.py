@@ -30,6 +30,40 @@ _SHARED = re.compile(rb"^(\w+)-(\w+) ...s (\w+) (\w+):(\w+) (\d+) +(/.*|\[anon_s
 _PRIVATE = re.compile(rb"^\S+ ...p \S+ \S+ (\d+) +(/(?:memfd:|dev/shm/).*)$", re.MULTILINE)
 _PATHS = (b"/dev/zero", b"/memfd:", b"/SYSV", b"/dev/shm/")
 _LARGE = 1 << 16                           # a block of what lies in large pages
+_AVAILABLE = re.compile(rb"^MemAvailable:\s+(\d+)", re.MULTILINE)
+_CACHED = re.compile(rb"^(?:in)?active_file (\d+)$", re.MULTILINE)
+_CACHED_BELOW = re.compile(rb"^total_(?:in)?active_file (\d+)$", re.MULTILINE)
+
+
+def _read(path: str) -> bytes:
+    with suppress(OSError), open(path, "rb") as file:
+        return file.read()
+    return b""
+
+
+def _left_in_group(folder: str, most: str, used: str, cached: re.Pattern[bytes]) -> Iterator[int]:
+    """In a control group and in those around it, where they have a limit; files' pages count as free."""
+    while folder.startswith("/sys/fs/cgroup"):
+        limit = _read(f"{folder}/{most}").strip()
+        if limit.isdigit():
+            files = sum(map(int, cached.findall(_read(f"{folder}/memory.stat"))))
+            yield max(int(limit) - int(_read(f"{folder}/{used}") or 0) + files, 0)
+        folder = os.path.dirname(folder)
+
+
+def room_for_copies(pid: int) -> int:
+    """Bytes of memory that copies of shared memory may take for a while: three quarters of what is left
+    (proc_meminfo(5), cgroups(7))."""
+    found = _AVAILABLE.search(_read("/proc/meminfo"))
+    left = [int(found[1]) << 10 if found else 0]
+    for line in _read(f"/proc/{pid}/cgroup").splitlines():
+        number, names, path = os.fsdecode(line).split(":", 2)
+        if number == "0":
+            left += _left_in_group(f"/sys/fs/cgroup{path}".rstrip("/"), "memory.max", "memory.current", _CACHED)
+        elif "memory" in names.split(","):
+            left += _left_in_group(f"/sys/fs/cgroup/memory{path}".rstrip("/"), "memory.limit_in_bytes",
+                                   "memory.usage_in_bytes", _CACHED_BELOW)
+    return min(left) * 3 // 4
 
 
 class _Segment:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import socket
 import struct
-import termios
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Protocol
 
-from metamori.runtime.memory import backlog, proc_inspect, unix_sockets
+from metamori.runtime.memory import backlog, proc_inspect, unix_sockets, unread
 from metamori.runtime.memory.socket_names import is_bound, name_of, plain
 from metamori.tables.record import field, record
 
@@ -146,7 +144,7 @@ def _on_its_way(this: socket.socket, other: tuple[int, int] | None) -> int:
     this.setsockopt(_TCP, socket.TCP_NODELAY, 1)
     this.setsockopt(_TCP, socket.TCP_NODELAY, waits)
     for _ in range(30):
-        unacknowledged, = struct.unpack("i", fcntl.ioctl(this.fileno(), termios.TIOCOUTQ, bytes(4)))
+        unacknowledged = unread.to_send(this)
         if not unacknowledged:
             break
         if other:
@@ -154,4 +152,4 @@ def _on_its_way(this: socket.socket, other: tuple[int, int] | None) -> int:
                 if _counted(this)[0] + unacknowledged == _counted(there)[1]:
                     return 0
         time.sleep(0.002)
-    return int(unacknowledged)
+    return unacknowledged

@@ -67,17 +67,24 @@ def sockaddr(family: int, address: Any) -> bytes:
 
 
 def bound_to(name: bytes, names: Collection[bytes]) -> bytes | None:
-    """Which socket of the run has an address: its own, or that port at every one of this machine."""
+    """Which of these addresses of sockets another one (`plain`) is: that itself, or its port at every one of this
+    machine. A socket may have one of IPv6 where this is of IPv4."""
     if name in names or name[:2] == struct.pack("=H", socket.AF_UNIX):
         return name if name in names else None
-    anywhere = name[:4] + bytes(max(0, len(name) - 4))
-    return anywhere if anywhere in names and _is_here(name) else None
+    alike = [each for each in names if each[2:4] == name[2:4]]
+    found = next((each for each in alike if plain(each) == name), None)
+    if found is None and (anywhere := [each for each in alike if _is_any(each) and each[:2] in (name[:2], _INET6)]):
+        return next((each for each in anywhere if each[:2] == name[:2]), anywhere[0]) if _is_here(name) else None
+    return found
+
+
+def _is_any(name: bytes) -> bool:
+    return not any(name[4:8] if name[:2] == _INET else name[8:24])
 
 
 def reaches(name: bytes, names: Collection[bytes]) -> bool:
-    """Whether a socket of the run has it, which may be one of IPv6 where this is of IPv4, or the other way round."""
-    four = {_INET + each[2:4] + bytes(12) for each in names if each[:2] == _INET6 and not any(each[8:24])}
-    return bound_to(plain(name), {*names, *map(plain, names), *four}) is not None
+    """Whether a socket of the run has it."""
+    return bound_to(plain(name), names) is not None
 
 
 def _is_here(name: bytes) -> bool:

@@ -14,7 +14,7 @@ What is found is lines of text in the descriptor's entry:
   option: LEVEL NAME VALUE (hex), each that differs from a new socket's
   name: of an end of a pair, a sockaddr in hex; to: of its other end; peer: the inode of the pair's other end
   shut: 1 nothing more is received, 2 sent; waiting: bytes in hex, not read yet
-  datagram: one that was not read yet, in hex, and the address of the socket in the run that sent it, if it had one
+  datagram: one that was not read yet, in hex, and the address that it came from, if it had one
   Behind both: descriptors that were sent with it, each PROCESS:DESCRIPTOR (sent.py)
 """
 
@@ -47,18 +47,23 @@ _SHUT = (4, 5, 9, 11)                      # FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLO
 _OTHER_SENDS = (1, 4, 5)                   # ESTABLISHED, FIN_WAIT1, FIN_WAIT2: the other end has not shut its side
 _MOST_WAITING = 2 << 20                    # the loopback device takes more without a reader
 _TCP, _IP, _IPV6, _SOCKET = socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROTO_IPV6, socket.SOL_SOCKET
+_UDP, _ULP = socket.IPPROTO_UDP, 31          # TCP_ULP
 _REUSED = f"option: {_SOCKET} {socket.SO_REUSEADDR} 01000000"
 _LEFT = "holds a connection that was closed and not accepted yet"
 _NEVER = "and cannot come back with the program"
 _BUFFER_LOCK = 72                           # SO_BUF_LOCK
 _BUFFERS = {socket.SO_SNDBUF: 1, socket.SO_RCVBUF: 2}      # SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK
-# level, names in <asm-generic/socket.h>, <linux/in.h>, <linux/in6.h>, <linux/tcp.h>
+# level, names in <asm-generic/socket.h>, <linux/in.h>, <linux/in6.h>, <linux/tcp.h>, <linux/udp.h>
 _OPTIONS = {
-    _SOCKET: (2, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 18, 20, 21, 25, 29, 34, 35, 36, 37, 40, 42, 46, 47, 60, 76),
-    _IP: (1, 2, 6, 8, 10, 11, 12, 13, 15, 19, 20, 21, 24, 32, 33, 34, 49, 50),
-    _IPV6: (16, 18, 19, 23, 25, 26, 49, 51, 66, 67, 70),
-    _TCP: (1, 4, 5, 6, 7, 8, 9, 13, 18, 23, 25, 36),
+    _SOCKET: (1, 2, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 18, 20, 21, 25, 29, 34, 35, 36, 37, 40, 41, 42, 43, 45, 46,
+              47, 49, 60, 61, 63, 64, 65, 69, 70, 73, 74, 75, 76, 82, 83, 84),
+    _IP: (1, 2, 4, 6, 7, 8, 10, 11, 12, 13, 15, 18, 19, 20, 21, 23, 24, 25, 26, 32, 33, 34, 49, 50, 51),
+    _IPV6: (2, 3, 4, 5, 8, 11, 16, 17, 18, 19, 23, 25, 26, 29, 30, 31, 33, 49, 51, 53, 54, 55, 56, 57, 58, 59, 60, 62,
+            66, 67, 70, 72, 73, 74, 75, 76, 77, 78),
+    _TCP: (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 16, 18, 23, 25, 27, 30, 33, 34, 36, 37, 44, 45, 46),
+    _UDP: (1, 100, 101, 102, 103, 104),
 }
+_OF_WHO_WAITS = ((_TCP, socket.TCP_MAXSEG), (_TCP, socket.TCP_WINDOW_CLAMP))   # a connection says what came of them
 
 
 @record
@@ -151,7 +156,7 @@ def _look(this: socket.socket, pid: int, inside: Inside) -> Found:
     except _Cannot as error:
         return error.found
     has_port = _has_port(seen)
-    lines += [*_options(this), *([_REUSED] if seen.state == "listens" and has_port else [])]
+    lines += [*_options(this, seen.state), *([_REUSED] if seen.state == "listens" and has_port else [])]
     return replace(_verdict(seen), text=("\n".join(lines) + "\n").encode(), has_port=has_port)
 
 
@@ -250,6 +255,8 @@ def _connection(seen: _Seen) -> list[str]:
     """Within the run."""
     own, other = seen.own or b"", seen.other or b""
     what = f"a connection to {address_text(other)}"
+    if layer := _value(seen.this, _TCP, _ULP).rstrip(b"\0"):
+        raise _Cannot(what, f"the kernel encrypts, or the like (TCP_ULP: {layer.decode()}), {_NEVER}", soon=False)
     if unsent := dict(seen.inside.unsent).get((plain(own), plain(other))):
         raise _Cannot(what, f"has {unsent} bytes sent that have not reached the other end yet")
     if unread.has_mark(seen.this):
@@ -293,6 +300,8 @@ def _datagrams(seen: _Seen) -> list[str]:
     """Those that sockets in the run can send again; of others, of another machine's, none."""
     if seen.this.type != socket.SOCK_DGRAM or not seen.bound:
         return []
+    if not seen.is_unix and unread.to_send(seen.this):
+        raise _Cannot(seen.what, f"was given a part of a message (UDP_CORK, MSG_MORE), {_NEVER}")
     events = _events(seen.this, select.POLLIN)
     if events & select.POLLERR:            # whoever looks at messages would take the error from the program
         if events & select.POLLIN:
@@ -300,11 +309,12 @@ def _datagrams(seen: _Seen) -> list[str]:
         return []
     found = []
     for data, sender, places in _waiting(seen):
-        own = bound_to(plain(sockaddr(seen.this.family, sender)), seen.inside.datagrams)
-        if sender and own is None and seen.is_unix:
+        own = plain(sockaddr(seen.this.family, sender))
+        is_known = bound_to(own, seen.inside.datagrams) is not None
+        if sender and not is_known and seen.is_unix:
             raise _Cannot(seen.what, f"holds a message of a socket that is closed, {_NEVER}")
-        if seen.is_unix or own is not None:
-            found.append(" ".join(["datagram:", data.hex(), (own or b"").hex(), *places]))
+        if seen.is_unix or is_known:
+            found.append(" ".join(["datagram:", data.hex(), own.hex() if is_known else "", *places]))
     return found
 
 
@@ -314,7 +324,7 @@ def _waiting(seen: _Seen) -> Sequence[Sent]:
     found = unread.waiting(seen.this)
     if isinstance(found, str):
         raise _Cannot(seen.what, f"holds {found}, {_NEVER}")
-    return [(data, sender, ()) for data, sender, _ in found]
+    return [(each.data, each.sender, ()) for each in found]
 
 
 def _shut(seen: _Seen) -> int:
@@ -333,9 +343,10 @@ _LINES: Mapping[str, Sequence[Callable[[_Seen], list[str]]]] = {
 # -- options ----------------------------------------------------------------------------------------------
 
 
-def _options(this: socket.socket) -> list[str]:
+def _options(this: socket.socket, state: str) -> list[str]:
     with closing(socket.socket(this.family, this.type, this.proto)) as new:
         return [f"option: {level} {name} {value.hex()}" for level, name in _options_of(this.family, this.type)
+                if state in ("listens", "waits") or (level, name) not in _OF_WHO_WAITS
                 if (value := _value(this, level, name)) and value != _value(new, level, name)]
 
 
@@ -343,7 +354,7 @@ def _options_of(family: int, kind: int) -> list[tuple[int, int]]:
     levels = [_SOCKET]
     if family != socket.AF_UNIX:
         levels += [_IP] if family == socket.AF_INET else [_IPV6, _IP]
-        levels += [_TCP] if kind == socket.SOCK_STREAM else []
+        levels += [_TCP if kind == socket.SOCK_STREAM else _UDP]
     return [(level, name) for level in levels for name in _OPTIONS[level]]
 
 
@@ -351,7 +362,7 @@ def _value(this: socket.socket, level: int, name: int) -> bytes:
     if level == _SOCKET and name in _BUFFERS and not _chosen(this) & _BUFFERS[name]:
         return b""
     try:
-        return this.getsockopt(level, name, 64)
+        return this.getsockopt(level, name, 1024)
     except OSError:
         return b""                         # this kernel, or this kind of socket, does not know it
 

@@ -22,7 +22,7 @@ from metamori.runtime.memory.proc_inspect import NotBegun, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from typing import Protocol
 
     from metamori.runtime.memory.proc_look import Stat
@@ -43,6 +43,26 @@ _HAS_PACKETS, _SESSION = 0x80045438, 0x5429    # TIOCGPKT, TIOCGSID
 _LINES, _STOPS, _END, _LEAST = 2, 0x400, 4, 6  # ICANON, IXON, VEOF, VMIN
 _FLAGS = struct.Struct("=IIII")            # of input, output, control, local: what the settings begin with
 _MOST_TYPED = 4000                         # bytes that a terminal holds
+
+
+def given(fd: int, members: Collection[int], known: Callable[[int], int]) -> bytes:
+    """Of the run's own terminal: the group in its foreground, where it is not the run's, and that, else 0; its settings
+    in hex, where one of the run's works there, and nobody else in a pipe with it."""
+    try:
+        group, own = os.tcgetpgrp(fd), os.getpgrp()
+    except OSError:                        # it is none, or another session's
+        return b""
+    words = [b"0 0" if group == own else b"%d %d" % (known(group), known(own))]
+    if os.isatty(0) and os.isatty(1) and (group == own or any(group == _group(each) for each in members)):
+        words.append(fcntl.ioctl(fd, termios.TCGETS, bytes(SETTINGS)).hex().encode())
+    return b" ".join(words)
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 @contextmanager

@@ -241,6 +241,7 @@ class Images:
         ffi.memmove(tree.images, before + b"\0", len(before) + 1)
         ffi.memmove(tree.suffix, after + b"\0", len(after) + 1)
         ffi.buffer(tree.claimed)[:] = bytes(8 * len(tree.claimed))
+        tree.room = segments.room_for_copies(self.all[0].pid) if self.segments else 0
         for image in self.all:
             image.gathers = True
         lib.mm_memory_gather(self.area.pointer, _slots(self.all), len(self.all))

@@ -28,6 +28,7 @@ ERROR = "an error that was not read"
 URGENT = "urgent data"                     # MSG_OOB: what is behind it cannot be looked at, nor where it stands
 _SOCKET = socket.SOL_SOCKET
 _PEEK_OFF, _PIDFD = 42, 4                  # SO_PEEK_OFF, SCM_PIDFD
+_GRO = 104                                 # UDP_GRO
 _MOST_FDS = 253                            # in a message: SCM_MAX_FD
 _ROOM = socket.CMSG_SPACE(4 * _MOST_FDS) + 4 * socket.CMSG_SPACE(256)      # and for all else that options may ask for
 _FLAGS = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
@@ -97,6 +98,11 @@ def to_read(this: socket.socket) -> int:
     return int(count)
 
 
+def to_send(this: socket.socket) -> int:
+    count, = struct.unpack("i", fcntl.ioctl(this.fileno(), termios.TIOCOUTQ, bytes(4)))
+    return int(count)
+
+
 def looked_at(this: socket.socket, count: int) -> bytes:
     """Of TCP, from the beginning, wherever the program's own next look (`SO_PEEK_OFF`, since Linux 6.9) goes on."""
     if not count:
@@ -119,10 +125,11 @@ def _all(this: socket.socket, found: list[Message], inode: int) -> str:
     at = 0
     while True:
         try:
-            said, flags, has_more = _peek(this, _most(this))
+            said, flags, has_more, size = _peek(this, _most(this))
         except BlockingIOError:
             break
-        found.append(said)
+        found += [said] if not size else [said._replace(data=said.data[place:place + size])
+                                          for place in range(0, len(said.data), size)]
         if flags & socket.MSG_CTRUNC:
             return DESCRIPTORS             # more than this process may have open
         if has_more and this.type in MESSAGES and (inode in _empty or not said.data):
@@ -138,18 +145,21 @@ def _all(this: socket.socket, found: list[Message], inode: int) -> str:
     return ""
 
 
-def _peek(this: socket.socket, size: int) -> tuple[Message, int, bool]:
-    """With flags; and whether there is anything, also where it has no bytes."""
-    data, more, flags, sender = this.recvmsg(size, _ROOM, _FLAGS)
-    fds = array.array("i")
+def _peek(this: socket.socket, most: int) -> tuple[Message, int, bool, int]:
+    """With flags; whether there is anything, also where it has no bytes; of several in one (UDP_GRO) the size, else
+    0."""
+    data, more, flags, sender = this.recvmsg(most, _ROOM, _FLAGS)
+    fds, size = array.array("i"), 0
     for level, kind, what in more:
+        if (level, kind) == (socket.IPPROTO_UDP, _GRO):
+            size, = struct.unpack_from("i", what)
         if level == _SOCKET and kind in (socket.SCM_RIGHTS, _PIDFD):
             its = array.array("i", what[:len(what) // 4 * 4])
             if kind == socket.SCM_RIGHTS:
                 fds += its
             else:
                 os.close(its[0])           # of the sender, made for whoever looks
-    return Message(data, sender, tuple(fds)), flags, bool(more or sender)
+    return Message(data, sender, tuple(fds)), flags, bool(more or sender), size
 
 
 def _start(this: socket.socket, at: int, length: int) -> int:

@@ -238,18 +238,20 @@ class _Leavings:
         mtime_ns = later(last.mtime_ns if last else 0, st.st_mtime_ns)
         if known and cut and self._redirected(found.object):
             mtime_ns = max(mtime_ns, known.mtime_ns)
-        size, limit = st.st_size, NO_LIMIT
+        size, limit, tail = st.st_size, NO_LIMIT, NO_LIMIT
         if virtual:
             size, limit = known.size if known else size, known.home_limit if known else size
-            for each in records:
-                if each.kind == lib.MM_AHEAD_SYNCED and each.flags & lib.MM_VIRTUAL:
+        for each in records:
+            if each.kind == lib.MM_AHEAD_SYNCED:
+                tail = NO_LIMIT if each.flags & lib.MM_VIRTUAL else each.size
+                if virtual and each.flags & lib.MM_VIRTUAL:
                     size, limit = each.size, each.home_limit
         return Pif(
             slot, found.object, st.st_dev, st.st_ino, found.btime_ns,
             (lib.MM_KEPT | lib.MM_NAMELESS if found.kept else 0) | (lib.MM_VIRTUAL if virtual else 0),
             bool(last and last.created), not (last and last.created), 0, found.path, found.home, size, limit,
             min(cut, size), mtime_ns, st, last.old if last else (0, 0, 0, 0, 0),
-            [(block, buffer, 1) for block, buffer in sorted(blocks.items())])
+            [(block, buffer, 1) for block, buffer in sorted(blocks.items())], tail=tail)
 
     def _replayed(self, found: Found, records: list[Record]) -> tuple[int, dict[int, int]]:
         """Smallest size since the base (0 where all was in place, or its buffer is torn: then all is said anew), and
@@ -297,6 +299,7 @@ class _Leavings:
         meta, offsets = fold.records("", REASON, store.next_process(), "single" if base.flags & lib.MM_SINGLE else
                                      "incremental")
         meta, offsets = self._with_all(meta, offsets)
+        fold.ends.clear()                  # what is not there never came to the disk
         undo = fold.undo_entries()
         gone = [*self._gone, *(fold.objects[slot] for slot in self._left)]
         if gone and not self.in_job:       # but for what was saved of it

@@ -41,8 +41,11 @@ class FileBack:
         if again or self.inode not in self.now.pifs:
             return [(piece.start, piece.end, piece) for piece in self.then.pieces(self.inode)]
         ranges = [(start, end) for start, end, _, there in self.now.differences(self.then, self.inode) if there]
-        parts = self.then.parts(self.inode, merged([*ranges, *self._unsaid()]))
-        return [(piece.start, piece.end, piece) for pieces in parts for piece in pieces]
+        ranges += self._unsaid()
+        if ranges or self.now.pifs[self.inode] != self.then.pifs[self.inode]:
+            ranges += self._tail()
+        return [(piece.start, piece.end, piece)
+                for pieces in self.then.parts(self.inode, merged(ranges)) for piece in pieces]
 
     def _unsaid(self) -> Iterator[tuple[int, int]]:
         """What the index knows by an undo record alone, and the present by its map, maybe at the same place: a block
@@ -53,6 +56,20 @@ class FileBack:
         for start, end in self.now.apart(self.then, self.inode) if saved else ():
             for aml in saved.find(start, min(end, pif.size, pif.home_limit)):
                 yield from (recorded or NOTHING).gaps(aml.start, aml.end)
+
+    def _tail(self) -> Iterator[tuple[int, int]]:
+        """What is in place behind what the buffer has of the last block, where from now on that has all of it."""
+        p, end = self.p, min(-(-self.p.size // BLOCK) * BLOCK, self.then.pifs[self.inode].size)
+        if self._is_virtual and not p.flags & lib.MM_VIRTUAL and p.size < end and self._has(p.size // BLOCK):
+            yield p.size, end
+
+    def _has(self, block: int) -> bool:
+        return bool(lib.mm_table_count(self.area.pointer, self.p, block, block + 1))
+
+    @property
+    def _is_virtual(self) -> bool:
+        """Whether it will be that (MM_VIRTUAL)."""
+        return bool((self.area.head.flags & lib.MM_ISOLATE and not self._settled) or self.p.flags & lib.MM_COPIED)
 
     @property
     def _settled(self) -> bool:
@@ -141,7 +158,7 @@ class FileBack:
         if self._is_committed:
             self._committed(pif)
             return
-        isolated = bool((self.area.head.flags & lib.MM_ISOLATE and not self._settled) or self.p.flags & lib.MM_COPIED)
+        isolated = self._is_virtual
         if isolated:
             self._resize_virtual(pif.size, pif.home_limit)
         else:
@@ -151,6 +168,8 @@ class FileBack:
         self.p.cut = self.p.cut_before = NO_LIMIT
         if not isolated:
             self.p.fresh_from = pif.size
+        if not self.p.flags & lib.MM_VIRTUAL:
+            self._ends_at(pif.size)
         self._attributes(pif)
 
     def _committed(self, pif: PifEntry) -> None:
@@ -194,13 +213,24 @@ class FileBack:
             self.p.mtime_ns = 0
 
     def _resize_virtual(self, size: int, home_limit: int) -> None:
+        self.area.table_clear(self.p, -(-size // BLOCK))
         if not self.p.flags & lib.MM_VIRTUAL:
+            found = lstat_or_none(REAL, self._home())
+            if found is not None and found.st_size == size <= home_limit:
+                return                     # somebody outside of the run may append to it as before
             self.p.flags |= lib.MM_VIRTUAL
             self.area.head.virtual_count += 1
         # Past the file's end nothing of it is in place. What an earlier run wrote back lies above the limit that the
         # index knows, which looks for it in that run's buffer: it stays where it is.
         self.p.size, self.p.home_limit = size, min(size, max(home_limit, self.p.home_limit))
-        self.area.table_clear(self.p, -(-size // BLOCK))
+
+    def _ends_at(self, size: int) -> None:
+        """What comes behind the file's end from now on is in place, also in a redirected block (mm_has_tail)."""
+        last, known = size // BLOCK, self.p.size
+        if known % BLOCK and known // BLOCK == last:
+            self.p.size = min(known, size)
+        elif self._has(last) and not (known % BLOCK and self._has(known // BLOCK)):
+            self.p.size = size
 
     def _home(self) -> bytes:
         paths = self.then.paths(self.inode)

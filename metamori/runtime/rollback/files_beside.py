@@ -52,7 +52,7 @@ def changed_beside(session: Session, now: State, paths: Container[bytes] | None)
             continue
         was, st = now.pifs[entry.inode], lstat_or_none(REAL, path)
         if st is not None and stat.S_ISREG(st.st_mode):
-            if (st.st_size, st.st_mtime_ns) == (was.size, was.mtime_ns):
+            if (st.st_size, nearest_ns(st.st_mtime_ns)) == (was.size, was.mtime_ns):
                 continue
             here = (st.st_dev, st.st_ino)  # the run has used it by another of its names?
             if noted.get(path) == here and area.find_pif(*here, REAL.birth_ns(path)):

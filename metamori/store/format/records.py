@@ -147,11 +147,11 @@ class DescriptorEntry:
 
     followed: a file of the run, found through the FitEntry of that number; file: opened again by its path; standard:
     inherited from outside, so whoever goes on gives its own of that number (`position`), else there is nothing behind
-    it (`data`: of a terminal, which of the run's groups was in its foreground, and the run's own); pipe: both ends are
-    in the run, or one is closed (`path` names it, `data` is what is in it, said of one reader; `position` is its size,
-    0: the usual one); segment: shared memory (`data` is its number, and its locks);
-    terminal: one of the run's own (`data`: master or slave, its number, settings and size in hex);
-    eventfd, epoll, timerfd: `data` is the kernel's description of it (/proc/PID/fdinfo; memory/sets.py); socket: as
+    it (`data`: of a terminal, the group in its foreground and the run's own, 0 0 where it was that; its settings, where
+    one of the run's was); pipe: both ends are in the run, or one is closed (`path` names it, `data` is what is in it,
+    said of one reader; `position` is its size, 0: the usual one); segment: shared memory (`data` is its number, and its
+    locks); terminal: one of the run's own (`data`: master or slave, its number, settings and size in hex); eventfd,
+    epoll, timerfd: `data` is the kernel's description of it (/proc/PID/fdinfo; memory/sets.py); socket: as
     memory/sockets.py says; closed: a terminal that is hung up, or a device (`data` says which) of which every call says
     EBADF.
     Below zero: no process has it, it is on its way (memory/sent.py).
@@ -381,7 +381,7 @@ class WriteOp(NamedTuple):
 
 @record
 class SizeOp:
-    """Give the file at `path` this size, mode, owner and time, whatever they are."""
+    """Give the file at `path` this size, mode, owner and time, whatever they are. NO_LIMIT: it has its size."""
 
     inode: int
     path: bytes

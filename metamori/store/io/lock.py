@@ -5,6 +5,7 @@ States of the lock: none -> lock() -> held -> unlock() -> none.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from metamori.errors import StoreBusy
@@ -67,8 +68,20 @@ class StoreLock:
             self.lock()
         except (StoreBusy, PermissionError):
             return True
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            return self._is_busy_elsewhere()
         self.unlock()
         return False
+
+    def _is_busy_elsewhere(self) -> bool:
+        """The same of a filesystem that is for reading only here: another mount of it may not be."""
+        fd = self.door.open(self.layout.lock, os.O_RDONLY)
+        try:
+            return not self.door.flock(fd)
+        finally:
+            self.door.close(fd)
 
     def unfinished(self) -> list[str]:
         """What a kill left to be done, as messages; none of it is damage."""

@@ -133,8 +133,8 @@ class Noter:
         return now if was == now or same_bytes(was, now) or self._alike(was, now) else was
 
     def _replaced(self, was: Identity | None, now: Identity) -> PifEntry | None:
-        """The file that a run has left at a path where there is another by now, which no restore has put there; or the
-        restored one, where somebody has been at it."""
+        """The file that a run has left at a path where there is another by now, or less of it, which no restore has put
+        there; or the restored one, where somebody has been at it."""
         entry = self._there.names[now.path]
         pif = self._there.pifs.get(entry.inode) if entry.kind == "file" else None
         if now.path in self._theirs:
@@ -143,9 +143,10 @@ class Noter:
             return None
         if (now.size, now.mtime_ns) == (pif.size, pif.mtime_ns):
             return None
-        if (now.dev, now.ino) == (pif.dev, pif.ino):           # it may have got its number
+        if (now.dev, now.ino) == (pif.dev, pif.ino) and now.size >= pif.size:  # it may have got its number
             return None if self._door.birth_ns(now.path) in (0, pif.btime_ns) or not pif.btime_ns else pif
-        return None if was is not None and (now.dev, now.ino) == (was.dev, was.ino) else pif
+        is_noted = was is not None and (now.dev, now.ino) == (was.dev, was.ino)
+        return None if is_noted and (now.dev, now.ino) != (pif.dev, pif.ino) else pif
 
     def _alike(self, was: Identity, now: Identity) -> bool:
         """Whether what is there is what the index says, only made anew: by a restore inside the program, of which no

@@ -33,7 +33,7 @@ class State:
     """names: every tracked path, those absent at this index included. pifs: every object that exists or has
     existed at this index. maps: its redirected bytes, where it has any."""
 
-    __slots__ = ("_around", "_assumed", "_impossible", "_paths", "_undo_map", "index", "is_doubtful", "maps", "names",
+    __slots__ = ("_assumed", "_impossible", "_paths", "_undo_map", "around", "index", "is_doubtful", "maps", "names",
                  "pifs")
 
     def __init__(self, index: int, undo_map: Callable[[int, int], AddressMap]) -> None:
@@ -45,7 +45,7 @@ class State:
         self._undo_map = undo_map
         self._paths: dict[int, list[bytes]] | None = None
         self._assumed: dict[bytes, int] = {}   # names as they were when first seen, later than here: in that order
-        self._around: set[bytes] = set()   # folders around names at which something was when they were first seen
+        self.around: set[bytes] = set()    # folders around names at which something is, or was
         self._impossible: dict[bytes, NameEntry] = {}   # those whose folder, or file, is not there: absent in `names`
 
     def pieces(self, inode: int, start: int = 0, end: int = NO_LIMIT) -> list[Piece]:
@@ -164,7 +164,7 @@ class State:
     def _copy(self, index: int) -> State:
         new = State(index, self._undo_map)
         new.names, new.pifs, new.maps = dict(self.names), dict(self.pifs), self.maps.copy()
-        new._assumed, new._impossible, new._around = dict(self._assumed), dict(self._impossible), set(self._around)
+        new._assumed, new._impossible, new.around = dict(self._assumed), dict(self._impossible), set(self.around)
         return new
 
     def reachable(self, fits: Iterable[FitEntry]) -> set[int]:
@@ -183,13 +183,10 @@ class State:
         new = [path for path in names if path not in self.names]
         for path in new:
             self.names[path] = entry = names[path]
-            if path in self._around and entry.kind != "dir":
+            if path in self.around:
                 self.names[path] = self._taken_away(entry)
             self._assumed[path] = len(self.names)   # grows with each
-            for folder in parents(path) if entry.kind != "absent" else ():
-                if folder in self._around:
-                    break
-                self._around.add(folder)
+            self._is_in_folders((entry,))
         for inode, pif in pifs.items():
             self.pifs.setdefault(inode, pif)
         for path in [path for path, entry in self._impossible.items() if entry.kind == "file" and entry.inode in pifs]:
@@ -198,11 +195,23 @@ class State:
         self._without_place(new)
         self._paths = None
 
+    def _is_in_folders(self, names: Iterable[NameEntry]) -> list[bytes]:
+        """Those around something that is there, and around nothing before."""
+        new = []
+        for entry in names:
+            folder = entry.path
+            while entry.kind != "absent" and (folder := folder[:folder.rfind(b"/")]) and folder not in self.around:
+                self.around.add(folder)
+                new.append(folder)
+        return new
+
     def _taken_away(self, entry: NameEntry) -> NameEntry:
-        """What was a folder when something in it was first seen, and none when it was seen itself: somebody outside of
-        the runs has taken it away in between. What it was like nobody knows."""
-        inside = next((self.names[path] for path in self._assumed
-                       if path.startswith(entry.path + b"/") and self.names[path].kind != "absent"), None)
+        """What was a folder, as something is in it here, and was none when it was first seen itself: somebody outside
+        of the runs has taken it away in between. What it was like nobody knows."""
+        if entry.kind == "dir":
+            return entry
+        inside = next((each for path, each in self.names.items()
+                       if path.startswith(entry.path + b"/") and each.kind != "absent"), None)
         return entry if inside is None else NameEntry(
             entry.path, "dir", 0, stat.S_IFDIR | (0o777 & ~umask()), os.geteuid(), os.getegid(), inside.mtime_ns)
 
@@ -269,6 +278,9 @@ class State:
         for entry in meta.names:
             self.names[entry.path] = entry
             self._assumed.pop(entry.path, None)
+        for path in self._is_in_folders(meta.names):
+            if path in self._assumed:
+                self.names[path] = self._taken_away(self.names[path])
         for pif in meta.pifs:
             self.pifs[pif.inode] = pif
             self.maps.cut(pif.inode, pif.cut)

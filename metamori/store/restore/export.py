@@ -11,14 +11,15 @@ import os
 import stat
 import zlib
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
-from metamori.errors import Damaged, MetamoriError
+from metamori.errors import ChangedOutside, Damaged, MetamoriError
 from metamori.store.format.records import NameEntry, XattrOp
 from metamori.store.io import xattrs
 from metamori.store.io.os_io import boot_id
 from metamori.store.read.reader import Reader
-from metamori.store.read.state import State
+from metamori.store.read.state import State, parents
 from metamori.store.read.store import Store
 from metamori.store.restore.redo import Applier
 from metamori.store.restore.restore import unknown
@@ -28,11 +29,13 @@ _UNFINISHED = b".metamori-unfinished-copy"
 
 class Copy(NamedTuple):
     """What was made. outside: the folder of paths that do not lie where the store does, if one was needed, else b"".
-    left_out: files of somebody's that were made or changed after the index, and that a run used only later."""
+    left_out: files of somebody's that were made or changed after the index, and that a run used only later. lost: those
+    that could not be copied after all."""
 
     names: int
     outside: bytes
     left_out: tuple[bytes, ...] = ()
+    lost: tuple[bytes, ...] = ()
 
 
 def export(store: Store, index: int, folder: str | bytes, without: Collection[int] = (), force: bool = False,
@@ -55,7 +58,10 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
     left_out = tuple(each.path for each in entries if each.path in later)
     entries = [each for each in entries if each.path not in later]
     begun, trusted = _begin(store, index, root, entries)
-    _require_inside(entries)
+    lost = _not_inside(entries)
+    if lost and not force:
+        raise Damaged(next(iter(lost.values())))
+    entries = [each for each in entries if each.path not in lost]
     base = store.layout.id.anchor or os.path.dirname(store.layout.root)
     outside = _folder_outside(base, [entry.path for entry in entries])
     copies: dict[int, bytes] = {}
@@ -64,7 +70,16 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
     for entry in entries:
         target = os.path.join(root, place(base, outside, entry.path))
         _private_folders(os.path.dirname(target))
-        _make(store, state, entry, target, copies, trusted)
+        try:
+            _make(store, state, entry, target, copies, trusted)
+        except (Damaged, ChangedOutside) as error:
+            if not force:
+                raise
+            lost[entry.path] = str(error)
+            copies.pop(entry.inode, None)
+            with suppress(FileNotFoundError):
+                os.unlink(target)
+    entries = [each for each in entries if each.path not in lost]
     for entry in reversed(entries):
         target = os.path.join(root, place(base, outside, entry.path))
         made |= {target, *_folders_between(root, target)}
@@ -75,7 +90,7 @@ def export(store: Store, index: int, folder: str | bytes, without: Collection[in
             attributes(target, entry.mode, entry.uid, entry.gid, entry.mtime_ns)
     Applier(store, True, b"").sync_all(made)   # whoever has it may prune what it was made of
     os.unlink(begun)
-    return Copy(len(entries), os.path.join(root, outside) if outside else b"", left_out)
+    return Copy(len(entries), os.path.join(root, outside) if outside else b"", left_out, tuple(lost))
 
 
 def _of_later(store: Store, state: State) -> set[bytes]:
@@ -123,15 +138,11 @@ def _folders_between(root: bytes, path: bytes) -> Iterator[bytes]:
         yield path
 
 
-def _require_inside(entries: list[NameEntry]) -> None:
-    """Damaged when something lies below what is no folder: below a symbolic link it would lead out of the copy."""
+def _not_inside(entries: list[NameEntry]) -> dict[bytes, str]:
+    """What lies below what is no folder, and why it cannot: below a symbolic link it would lead out of the copy."""
     leaves = {entry.path for entry in entries if entry.kind != "dir"}
-    for entry in entries:
-        folder = os.path.dirname(entry.path)
-        while len(folder) > 1:
-            if folder in leaves:
-                raise Damaged(f"{os.fsdecode(entry.path)} cannot be below {os.fsdecode(folder)}, which is not a folder")
-            folder = os.path.dirname(folder)
+    return {entry.path: f"{os.fsdecode(entry.path)} cannot be below {os.fsdecode(folder)}, which is not a folder"
+            for entry in entries for folder in parents(entry.path) if folder in leaves}
 
 
 def place(base: bytes, outside: bytes, path: bytes) -> bytes:

@@ -16,7 +16,7 @@ from itertools import groupby
 
 from metamori.errors import ChangedOutside, Damaged, MetamoriError
 from metamori.store.format import files, layout
-from metamori.store.format.records import Identity, Intent, KeptHome, NameOp, SizeOp, WriteOp
+from metamori.store.format.records import NO_LIMIT, Identity, Intent, KeptHome, NameOp, SizeOp, WriteOp
 from metamori.store.io import commit, xattrs
 from metamori.store.io.buffers import write_zeros
 from metamori.store.io.commit import lstat_or_none
@@ -319,7 +319,7 @@ class Applier:
             self._door.close(fd)
 
     def _size(self, op: SizeOp) -> None:
-        if self._door.lstat(op.path).st_size != op.size:
+        if op.size not in (NO_LIMIT, self._door.lstat(op.path).st_size):
             fd = self._open(op.path)
             try:
                 self._door.ftruncate(fd, op.size)

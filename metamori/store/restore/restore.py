@@ -58,14 +58,13 @@ def unknown(store: Store) -> list[str]:
 
 
 def move_home(
-    store: Store, index: int, *, save_preimages: bool = True, run: int = 0, durable: bool = True,
-    unknown: bool = False, part: Part | None = None,
+    store: Store, index: int, *, durable: bool = True, unknown: bool = False, part: Part | None = None,
 ) -> Plan:
     """Bring the user's files from head to `index`; the caller holds the lock. Returns what was done.
 
-    `run`: the buffer that pre-images go to, 0 for the newest; no live run may be writing to it. `unknown`: also to an
-    index that a run may have spoiled whose records were removed, and though more users may read it than then. part: all
-    else of it is in place. Raises NoSuchCheckpoint, Damaged, ChangedOutside before anything is touched; MetamoriError
+    Pre-images go to the newest buffer: no live run may be writing to it. `unknown`: also to an index that a run may
+    have spoiled whose records were removed, and though more users may read it than then. part: all else of it is in
+    place. Raises NoSuchCheckpoint, Damaged, ChangedOutside before anything is touched; MetamoriError
     when the system fails on the way, and then the next call goes on.
     """
     recover(store, durable=durable)
@@ -88,7 +87,7 @@ def move_home(
                              f"than at checkpoint {index}; --force writes it all the same", tuple(work.exposed))
     require_all(store, index, ((op.run, op.buffer_start, op.buffer_start + op.end - op.start)
                                for op in work.intent.writes if op.run))
-    _carry_out(store, work, run, save_preimages, durable)
+    _carry_out(store, work, 0, True, durable)    # the newest run's buffer
     return work
 
 

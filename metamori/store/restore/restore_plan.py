@@ -20,7 +20,7 @@ import stat
 from collections.abc import Collection, Container, Iterable, Iterator
 from itertools import chain
 
-from metamori.store.format.records import Intent, KeptHome, PifEntry, SizeOp, WriteOp, XattrOp
+from metamori.store.format.records import NO_LIMIT, Intent, KeptHome, PifEntry, SizeOp, WriteOp, XattrOp
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.head import kept_homes, require_kept
 from metamori.store.read.state import State
@@ -133,6 +133,13 @@ class _Content:
                 found.st_size, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_mtime_ns):
             self.sizes.append(SizeOp(pif.inode, path, pif.size, pif.mode, pif.uid, pif.gid, pif.mtime_ns))
 
+    def finish_in_place(self, path: bytes, pif: PifEntry, found: os.stat_result, changed: bool) -> None:
+        """The same of a file that has its size already: what somebody outside of the run appends now stays."""
+        time = max(pif.mtime_ns, found.st_mtime_ns) if found.st_size > pif.size else pif.mtime_ns
+        wanted = (stat.S_IMODE(pif.mode), pif.uid, pif.gid, time)
+        if changed or wanted != (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, found.st_mtime_ns):
+            self.sizes.append(SizeOp(pif.inode, path, NO_LIMIT, pif.mode, pif.uid, pif.gid, time))
+
     def capabilities(self, there: State) -> Iterator[XattrOp]:
         """What the kernel takes from a file that is written to, or given away, and that it is to have."""
         for each in self.sizes:
@@ -240,7 +247,9 @@ def plan_commit(
         want = pieces if pending is None else _only(pieces, pending[inode])
         have = whole_home(found.st_size)
         changed = content.compare(inode, paths[0], paths[0], differences(have, want), found.st_size)
-        content.finish(paths[0], there.pifs[inode], found, changed)
+        pif = there.pifs[inode]
+        has_its_size = pif.home_limit == NO_LIMIT and found.st_size >= pif.size
+        (content.finish_in_place if has_its_size else content.finish)(paths[0], pif, found, changed)
     intent = Intent(index, tuple(content.writes), tuple(content.sizes), (),
                     tuple(homes[inode] for inode in sorted(homes)), tuple(content.capabilities(there)))
     return Plan(index, intent, content.saves, content.lost)

@@ -303,6 +303,23 @@ static inline uint64_t mm_known_size(const struct mm_pif *p)
     uint64_t limit = __atomic_load_n(&p->home_limit, __ATOMIC_RELAXED);
     return p->fresh_from < MM_ANY_SIZE ? p->fresh_from : limit != MM_NO_LIMIT ? limit : 0;
 }
+/* Has the buffer more of a file's last block than the file?  Then its end there (mm_has_tail) is not in that block, or lies behind it. */
+static inline int mm_more_than(struct mm_area *a, struct mm_pif *p, uint64_t size)
+{
+    return size % MM_BLOCK && !(p->flags & MM_VIRTUAL)
+        && (p->size > size || p->size % MM_BLOCK == 0 || p->size / MM_BLOCK != size / MM_BLOCK)
+        && mm_table_get(a, p, size / MM_BLOCK)
+        && !(p->size < size && p->size % MM_BLOCK && mm_table_get(a, p, p->size / MM_BLOCK));
+}
+/* Somebody outside of the run has cut it. */
+static inline void mm_pif_shorter(struct mm_pif *p, uint64_t size)
+{
+    p->cut = size < p->cut ? size : p->cut;
+    if (p->fresh_from < MM_ANY_SIZE)
+        __atomic_store_n(&p->fresh_from, size, __ATOMIC_RELEASE);
+    else
+        __atomic_store_n(&p->home_limit, size, __ATOMIC_RELEASE);
+}
 static inline int open_flags(int fd) { return (int)mm_fit_at(mm_area, mm_fds[fd].fit)->attributes; }
 /* access mode 3 is neither: such a descriptor is for ioctl only */
 static inline int readable(int fd) { return !(open_flags(fd) & O_WRONLY); }

@@ -15,7 +15,6 @@
 #define MM_MAGIC "MMAREA\n\0"
 /* What a process is called that writes an image: whoever takes orphans has it for a child when its parent has ended. */
 #define MM_WRITER_NAME "metamori.image"
-#define MM_STORE_MAX 3800
 #define MM_SEGMENT_BITS 26
 #define MM_SEGMENTS 1024
 
@@ -37,6 +36,7 @@ struct mm_area {
     char *segment[MM_SEGMENTS][16];        /* by region; the first of all regions lie in one page, and most programs need no more */
 };
 
+int mm_is_still(uint32_t pid, uint64_t began);
 int mm_run_is_watched(struct mm_area *a);
 int mm_tell_run(struct mm_area *a, const char *text);
 void *mm_region_map(struct mm_area *a, int region, uint64_t offset);
@@ -219,8 +219,8 @@ extern int mm_uffd;                      /* -1: changes are not counted */
 extern int mm_keys;
 /* It has kept memory from its children (MADV_DONTFORK, MADV_WIPEONFORK): a copy of the process would lack that, too. */
 extern int mm_kept_from_children;
-/* A thread may have a folder and umask of its own. */
-extern int mm_folders_apart;
+/* A thread may have a folder and umask of its own; the kernel may be about to tell the program of changes in one (F_NOTIFY). */
+extern int mm_folders_apart, mm_folders_told;
 /* of a thread that came back: its number as the program knows it */
 extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
 /* This thread has a process number of the kernel's in hand, or is about to get one: no image is made (memory/numbers.c). */

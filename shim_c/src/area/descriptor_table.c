@@ -45,8 +45,9 @@ static int look_again(int fd, uint32_t *slot, int *appeared)
     struct mm_fit *f = mm_fit_at(mm_area, fit);
     uint32_t generation = mm_generation(), found = 0, known = 0;
     uint64_t dev = f->dev, ino = f->ino;
-    if (!__atomic_load_n(&f->slot, __ATOMIC_ACQUIRE) && (found = mm_pif_find(mm_area, dev, ino, 0))
-        && !mm_pif_ref(mm_area, found, dev, ino))
+    if (!__atomic_load_n(&f->slot, __ATOMIC_ACQUIRE) && (found = mm_pif_find(mm_area, dev, ino, 0)))
+        found = mm_pif_born(mm_area, fd, "", AT_EMPTY_PATH, dev, ino, found);  /* who removed another was killed before it said so */
+    if (found && !mm_pif_ref(mm_area, found, dev, ino))
         found = 0;
     MM_STOP("again.found");
     int mine = mm_table_begin();       /* who closes it lets the description go under this lock */

@@ -21,7 +21,7 @@
 #define MM_BUCKETS 65536
 #define MM_SEEN 32768
 #define MM_SAID 256
-enum { MM_WORDS = 8, MM_WORDS_BYTES = 1020 };
+enum { MM_WORDS = 8, MM_WORDS_BYTES = 1020, MM_STORE_MAX = 3800 };    /* bytes of its path, with the 0 at the end */
 #define MM_NAME_LOCKS 64
 #define MM_CHUNK 65536        /* bytes of a cache frame, and of the piece of buffer that it holds */
 
@@ -158,8 +158,8 @@ struct mm_tree {
     uint32_t lost;             /* futex; one of them cannot come back: none does */
     uint32_t watching, opened, ready, translates;  /* watches files; futexes: so many are as far; nobody asks for the old numbers */
     uint32_t watches_kept, signals;    /* counts what was taken out of <store>/run/inotify; somebody asked that a descriptor signal */
-    uint32_t term;             /* MM_TERM_WAITS: a SIGTERM of the first process waits for its checkpoint */
-    uint64_t claimed[MM_CLAIMS];   /* hashes of shared memory that some process's image has: one is enough */
+    uint32_t terminal[9], term;        /* settings for that of whoever continues, 0s: none; MM_TERM_WAITS: a SIGTERM waits for its checkpoint */
+    uint64_t claimed[MM_CLAIMS], room;     /* hashes of shared memory that some process's image has: one is enough; bytes for copies of it */
     char images[4096];         /* path of an image up to the process's number, */
     char suffix[64];           /* and what follows it */
     struct mm_member member[MM_MEMBERS];
@@ -179,7 +179,7 @@ struct mm_request {
     uint32_t pid, pad_;
     char message[MM_MESSAGE];
 };
-#define MM_AREA_VERSION 20
+#define MM_AREA_VERSION 22
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
     uint16_t kind, folder, pattern;        /* kind; lengths */
@@ -289,8 +289,8 @@ struct mm_pif {
     uint64_t created;          /* epoch in which the run created it, 0: it was there before */
     uint64_t deleted;          /* epoch in which its last name went, 0: it has one */
     uint64_t fresh_from;       /* bytes in place from here on are known to no index */
-    uint64_t size;             /* only when MM_VIRTUAL */
-    uint64_t home_limit;       /* bytes in place from here on read as zeros */
+    uint64_t size;             /* MM_VIRTUAL: of the file; else where it ended when its last block was redirected (mm_has_tail) */
+    uint64_t home_limit;       /* with MM_VIRTUAL: bytes in place from here on read as zeros */
     uint64_t cut;              /* smallest size in this epoch */
     uint64_t cut_before;       /* the same of earlier epochs whose checkpoint was not written */
     int64_t mtime_ns;          /* of redirected writes; 0: as in place */
@@ -371,7 +371,7 @@ struct mm_preimage {
     uint64_t epoch;
     uint64_t after_index;
     uint32_t slot, pad_;
-    uint64_t start, end, buffer_start;     /* bytes */
+    uint64_t start, end, buffer_start;     /* bytes; buffer_start 0, end as start: others have cut the file there, nothing was saved */
     uint64_t stamp_ns;                     /* as in mm_touch: between the copy and the overwrite */
 };
 

@@ -42,8 +42,9 @@ char *mm_digits(char *to, uint64_t number)
  * holds a descriptor that is open here for a moment: whoever continued would look for a process of then. */
 uint32_t *mm_as_a_call;
 
-/* When a process began, in clock ticks since the start of the machine; 0: it has ended, or nobody tells. */
-uint64_t mm_start_time(uint32_t pid)
+#define UNTOLD UINT64_MAX              /* for want of a descriptor: the program has taken all that its hard limit allows */
+
+static uint64_t start_time(uint32_t pid)
 {
     char path[40] = "/proc/", text[1024];
     strcpy(mm_digits(path + 6, pid), "/stat");
@@ -59,7 +60,7 @@ uint64_t mm_start_time(uint32_t pid)
     if (calls)
         __atomic_sub_fetch(calls, 1, __ATOMIC_SEQ_CST);
     if (n <= 0)
-        return 0;
+        return n == -EMFILE || n == -ENFILE ? UNTOLD : 0;
     text[n] = 0;
     char *p = text + n - 1;
     while (p > text && *p != ')')
@@ -70,6 +71,20 @@ uint64_t mm_start_time(uint32_t pid)
        minutes about (gigabytes of memory to give back); but one whose other threads live is their leader */
     int over = p[2] == 'Z' || (stat_field(p + 2, 9) & EXITING);
     return over && stat_field(p + 2, 20) <= 1 ? 0 : stat_field(p + 2, 22);
+}
+
+/* When a process began, in clock ticks since the start of the machine; 0: it has ended, or nobody tells. */
+uint64_t mm_start_time(uint32_t pid)
+{
+    uint64_t began = start_time(pid);
+    return began == UNTOLD ? 0 : began;
+}
+
+/* Is it the one that began then?  Where that cannot be looked at, whoever has the number counts as that: waiting is safe. */
+int mm_is_still(uint32_t pid, uint64_t began)
+{
+    uint64_t seen = start_time(pid);
+    return seen == UNTOLD ? sys(SYS_kill, pid, 0) != -ESRCH : seen == began;
 }
 
 #define LINE 4608                      /* a path and what stands before it */
@@ -130,7 +145,7 @@ int mm_half_restored(struct mm_area *a)
 int mm_run_is_watched(struct mm_area *a)
 {
     const struct mm_header *h = a->head;
-    return (__atomic_load_n(&h->flags, __ATOMIC_SEQ_CST) & MM_SUPERVISED) && mm_start_time(h->supervisor) == h->supervisor_start;
+    return (__atomic_load_n(&h->flags, __ATOMIC_SEQ_CST) & MM_SUPERVISED) && mm_is_still(h->supervisor, h->supervisor_start);
 }
 
 /* The beginning of the kernel's boot id, which no other machine has; 0 where it does not tell. */

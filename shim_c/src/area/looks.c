@@ -6,7 +6,6 @@
  *
  * Nothing is allocated but one mapping, whose size is counted first.
  */
-#define _GNU_SOURCE
 #include "area/area.h"
 #include "area/area_internal.h"
 #include "area/looks.h"
@@ -77,24 +76,25 @@ static void look_at_row(struct mm_area *a, struct mm_looks *l, struct mm_looked 
 {
     const char *path = path_of(l, row);
     struct folder *folder = mm_looks_folder(l, path, row->path_length);
-    struct stat st;
+    struct statx st;
     folder->real = folder->real ? folder->real : (uint32_t)mm_is_real(folder->path, folder->length);
     folder->listed = 0;
     row->known = folder->real != 0;
     if (folder->real != 1)
         return;
-    long r = sys(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW);
+    long r = sys_statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &st);
     row->known = r == -ENOENT || r == -ENOTDIR;
     if (r < 0)
         return;
     folder->present++;
-    row->mode = st.st_mode, row->uid = st.st_uid, row->gid = st.st_gid, row->nlink = st.st_nlink;
-    row->dev = st.st_dev, row->ino = st.st_ino, row->size = st.st_size;
-    row->mtime_ns = sys_time_ns(st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
-    row->ctime_ns = sys_time_ns(st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
-    r = S_ISREG(st.st_mode) ? sys(SYS_llistxattr, path, NULL, 0) : 1;
+    row->mode = st.stx_mode, row->uid = st.stx_uid, row->gid = st.stx_gid, row->nlink = st.stx_nlink;
+    row->dev = sys_dev(st.stx_dev_major, st.stx_dev_minor), row->ino = st.stx_ino, row->size = st.stx_size;
+    row->mtime_ns = sys_ns(st.stx_mtime);
+    row->ctime_ns = sys_ns(st.stx_ctime);
+    r = S_ISREG(st.stx_mode) ? sys(SYS_llistxattr, path, NULL, 0) : 1;
     row->known = r == 0 || r == -EOPNOTSUPP || r == -ENOSYS;
-    row->slot = row->known ? mm_pif_there(a, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, st.st_dev, st.st_ino) : 0;
+    /* somebody outside of the run may have removed a file, and made one that has got its number */
+    row->slot = row->known ? mm_pif_find(a, row->dev, row->ino, sys_birth(&st)) : 0;
     if (row->slot && mm_pif_at(a, row->slot)->flags & MM_LEFT)
         row->known = 0;
 }
@@ -176,7 +176,7 @@ void mm_looks_file(struct mm_area *a, struct mm_looks *l, struct mm_cut_file *f,
     if (places_of(l)->full)
         return;
     const struct mm_looked *row = &l->looked[f->looked = looked];
-    f->plain = row->known && row->mode && row->dev == p->dev && row->ino == p->ino;
+    f->plain = row->known && row->mode && row->slot == slot && row->dev == p->dev && row->ino == p->ino;
     mm_looks_tell(f, p, row);
 }
 
@@ -338,10 +338,18 @@ int mm_looks_all_in(const struct mm_looks *looks, const char *folder)
     return here->leaf ? here->entries == here->present : -1;
 }
 
-/* A file has been cut: what it has now, `size` bytes, an index knows. */
+/* A file has been cut: what it has now, `size` bytes, an index knows.  Where it has less in place than it had, somebody outside of the
+ * run has cut it: what was redirected behind that is gone (the rest of the last block before it grows, as mm_cut_by_others has it). */
 void mm_pif_cut(struct mm_area *a, uint32_t slot, uint64_t size)
 {
     struct mm_pif *p = mm_pif_at(a, slot);
+    if (UNLIKELY(p->root) && !(p->flags & MM_VIRTUAL) && size < mm_known_size(p)) {
+        mm_table_clear(a, p, (size + MM_BLOCK - 1) / MM_BLOCK);
+        mm_pif_shorter(p, size);
+        p->size = size, p->broken_off = 1;
+    } else if (UNLIKELY(p->root) && size < MM_ANY_SIZE && mm_more_than(a, p, size)) {
+        p->size = size, p->broken_off = 1;
+    }
     p->cut_before = p->cut < p->cut_before ? p->cut : p->cut_before;
     p->cut = MM_NO_LIMIT;
     p->flags |= MM_INDEXED;

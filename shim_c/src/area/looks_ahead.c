@@ -3,7 +3,6 @@
  * An epoch begins first, so that whatever happens to a name or a file from then on is noted, or touches it, once more: before it
  * happens, and a freeze waits for both.  Frozen, those are looked at again, and the others are as they were found.
  */
-#define _GNU_SOURCE
 #include "area/area.h"
 #include "area/area_internal.h"
 #include "area/looks.h"

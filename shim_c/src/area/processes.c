@@ -20,7 +20,7 @@ int mm_process_lives(const struct mm_process *p)
     uint32_t pid = __atomic_load_n(&p->pid, __ATOMIC_ACQUIRE);
     if (!pid)
         return 0;
-    return p->start_time ? mm_start_time(pid) == p->start_time : sys(SYS_kill, pid, 0) != -ESRCH;
+    return p->start_time ? mm_is_still(pid, p->start_time) : sys(SYS_kill, pid, 0) != -ESRCH;
 }
 int mm_process_alive(struct mm_area *a, uint32_t process) { return mm_process_lives(mm_proc(a, process)); }
 

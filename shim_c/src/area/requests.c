@@ -30,6 +30,16 @@ struct mm_memory *mm_memory_of(struct mm_area *a, uint32_t process)
     return page ? mm_page(a, page) : NULL;
 }
 
+/* Of one that has been asked: there is one. */
+static struct mm_memory *asked_memory(struct mm_area *a, uint32_t process)
+{
+    struct mm_memory *m = mm_memory_of(a, process);
+    MM_ASSERT(m);
+    if (!m)
+        __builtin_unreachable();
+    return m;
+}
+
 static void ask(struct mm_memory *m)
 {
     __atomic_store_n(&m->state, MM_MEMORY_ASKED, __ATOMIC_SEQ_CST);
@@ -45,7 +55,7 @@ static void ask(struct mm_memory *m)
 void mm_memory_ask(struct mm_area *a, const uint32_t *processes, const uint32_t *pids, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        struct mm_memory *m = mm_memory_of(a, processes[i]);
+        struct mm_memory *m = asked_memory(a, processes[i]);
         m->pid = pids[i];
         m->asker = (uint32_t)sys_getpid();
         m->error = m->runs = 0;
@@ -133,7 +143,7 @@ static int is_stopped(const struct mm_memory *m, long waited)
  * which may wait for us; -EALREADY: it is stopped, and asked all the same. */
 int mm_memory_held(struct mm_area *a, uint32_t process, int timeout_ms)
 {
-    struct mm_memory *m = mm_memory_of(a, process);
+    struct mm_memory *m = asked_memory(a, process);
     uint32_t state, asked = MM_MEMORY_ASKED;
     for (int waited = 0, again = 0; (state = __atomic_load_n(&m->state, __ATOMIC_ACQUIRE)) == MM_MEMORY_ASKED
                           || state == MM_MEMORY_AGAIN;) {
@@ -162,7 +172,7 @@ int mm_memory_held(struct mm_area *a, uint32_t process, int timeout_ms)
 static void wake_in(struct mm_area *a, const uint32_t *processes, uint32_t count, uint32_t state)
 {
     for (uint32_t i = 0; i < count; i++) {
-        struct mm_memory *m = mm_memory_of(a, processes[i]);
+        struct mm_memory *m = asked_memory(a, processes[i]);
         __atomic_store_n(&m->state, state, __ATOMIC_SEQ_CST);
         sys_futex_wake(&m->state, 1 << 30);
     }
@@ -173,7 +183,7 @@ void mm_memory_gather(struct mm_area *a, const uint32_t *processes, uint32_t cou
 
 int mm_memory_gathered(struct mm_area *a, uint32_t process)
 {
-    struct mm_memory *m = mm_memory_of(a, process);
+    struct mm_memory *m = asked_memory(a, process);
     uint32_t state;
     while ((state = __atomic_load_n(&m->state, __ATOMIC_ACQUIRE)) == MM_MEMORY_GATHER) {
         long woken = sys_futex_wait(&m->state, MM_MEMORY_GATHER, m->stands ? 500 : 50000);
@@ -192,7 +202,7 @@ static void await_running(struct mm_area *a, const uint32_t *processes, uint32_t
 {
     long patience = 20;
     for (uint32_t i = count; i-- > 0 && patience > 0;) {   /* those let go last */
-        struct mm_memory *m = mm_memory_of(a, processes[i]);
+        struct mm_memory *m = asked_memory(a, processes[i]);
         while (!__atomic_load_n(&m->runs, __ATOMIC_ACQUIRE) && !m->stands && patience > 0)
             patience -= sys_futex_wait(&m->runs, 0, 5000) == -ETIMEDOUT;
     }
@@ -203,7 +213,7 @@ void mm_memory_write(struct mm_area *a, const uint32_t *processes, uint32_t coun
 {
     await_running(a, processes, count);
     for (uint32_t i = 0; i < count; i++) {
-        struct mm_memory *m = mm_memory_of(a, processes[i]);
+        struct mm_memory *m = asked_memory(a, processes[i]);
         __atomic_store_n(&m->writes, 1, __ATOMIC_RELEASE);
         sys_futex_wake(&m->writes, 1 << 30);
     }
@@ -212,7 +222,7 @@ void mm_memory_write(struct mm_area *a, const uint32_t *processes, uint32_t coun
 /* The image is written: 0, -EAGAIN (not yet), or what its writing failed with. */
 int mm_memory_wait(struct mm_area *a, uint32_t process, int timeout_ms)
 {
-    struct mm_memory *m = mm_memory_of(a, process);
+    struct mm_memory *m = asked_memory(a, process);
     uint32_t written;
     if (!__atomic_load_n(&m->written, __ATOMIC_ACQUIRE))
         sys_futex_wait(&m->written, 0, timeout_ms * 1000l);
@@ -324,7 +334,7 @@ int mm_refused_on_return(uint64_t vdso, uint64_t length)
 
 /* -- words -- */
 
-enum { FREE, BEING_WRITTEN, SAID };
+enum { FREE, SAID = 0x7fffffff };      /* else the number of the thread that is writing it */
 
 /* 1: `metamori run` prints it within a second. */
 int mm_tell_run(struct mm_area *a, const char *text)
@@ -333,7 +343,7 @@ int mm_tell_run(struct mm_area *a, const char *text)
         return 0;
     for (int i = 0; i < MM_WORDS; i++) {
         uint32_t *state = &a->head->words[i].state, free = FREE;
-        if (__atomic_compare_exchange_n(state, &free, BEING_WRITTEN, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        if (__atomic_compare_exchange_n(state, &free, (uint32_t)sys_gettid(), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
             *stpncpy(a->head->words[i].text, text, MM_WORDS_BYTES - 1) = 0;
             __atomic_store_n(state, SAID, __ATOMIC_RELEASE);
             return 1;
@@ -342,12 +352,14 @@ int mm_tell_run(struct mm_area *a, const char *text)
     return 0;
 }
 
-/* By `metamori run`: takes one. */
+/* By `metamori run`: takes one.  Where somebody was killed who wrote there is room again. */
 int mm_words_said(struct mm_area *a, char *text)
 {
     for (int i = 0; i < MM_WORDS; i++) {
-        uint32_t *state = &a->head->words[i].state;
-        if (__atomic_load_n(state, __ATOMIC_ACQUIRE) == SAID) {
+        uint32_t *state = &a->head->words[i].state, now = __atomic_load_n(state, __ATOMIC_ACQUIRE);
+        if (now != FREE && now != SAID && mm_owner_gone(now, state))
+            __atomic_compare_exchange_n(state, &now, FREE, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+        else if (now == SAID) {
             *stpncpy(text, a->head->words[i].text, MM_WORDS_BYTES - 1) = 0;
             __atomic_store_n(state, FREE, __ATOMIC_RELEASE);
             return 1;

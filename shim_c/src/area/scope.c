@@ -183,9 +183,10 @@ static size_t top_of(const char *path)
 void mm_wrote_outside(struct mm_area *a, uint64_t dev, uint64_t ino, const char *path)
 {
     struct mm_header *h = a->head;
+    const struct mm_rule *rules = rules_of(a);
     uint64_t key = ((ino ^ dev << 40) * 0x9e3779b97f4a7c15ull) | 1, hash = 0xcbf29ce484222325ull;
-    if (__atomic_load_n(&h->outside_seen[key >> 56], __ATOMIC_RELAXED) == key || path[0] != '/' || is_kernels(path) || !h->scope
-        || place_of(rules_of(a), path) != OUTSIDE
+    if (__atomic_load_n(&h->outside_seen[key >> 56], __ATOMIC_RELAXED) == key || path[0] != '/' || is_kernels(path) || !rules
+        || place_of(rules, path) != OUTSIDE
         || __atomic_exchange_n(&h->outside_seen[key >> 56], key, __ATOMIC_RELAXED) == key)
         return;
     __atomic_add_fetch(&h->outside_files, 1, __ATOMIC_RELAXED);

@@ -87,7 +87,14 @@ int mm_table_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t b
         return r;
     MM_ASSERT(!p->root || p->root == p->pages);
     __atomic_store_n(&p->root, p->pages, __ATOMIC_RELEASE);
-    return set(a, p, &p->root, block, buffer, count);
+    /* whole blocks, until it is said otherwise.  Not before there is one: who has found the old one needs what is behind it (mm_tail) */
+    int whole = !(p->flags & MM_VIRTUAL) && p->size / MM_BLOCK - block < count;
+    if (whole && !get(a, &p->root, p->size / MM_BLOCK))
+        __atomic_store_n(&p->size, 0, __ATOMIC_RELEASE);
+    r = set(a, p, &p->root, block, buffer, count);
+    if (whole && r == 0)
+        __atomic_store_n(&p->size, 0, __ATOMIC_RELEASE);
+    return r;
 }
 
 /* The same kind of table for a file whose bytes stay in place: where the pre-image of a block lies.  One of an earlier

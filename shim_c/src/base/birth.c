@@ -1,5 +1,4 @@
 /* birth.c - which one a file is of those that have had its inode number. */
-#define _GNU_SOURCE
 #include "base/base.h"
 
 /* FUSE tells a file by a number that each look-up may give anew; where it is the inode number, it stays. */

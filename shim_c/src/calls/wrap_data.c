@@ -186,6 +186,16 @@ static int appends_natively(struct mm_pif *p, int fd, uint64_t *mask)
     return 0;
 }
 
+/* What it has appended begins before the end that the indexes know of: somebody outside of the run has cut the file meanwhile, as
+ * logs are, maybe.  The position tells what there is to ask for. */
+static void look_where(uint32_t slot, struct mm_pif *p, int fd, long wrote)
+{
+    struct stat st;
+    if (wrote > 0 && !(mm_area->head->flags & MM_JOB) && UNLIKELY((uint64_t)sys_lseek(fd, 0, SEEK_CUR) < p->fresh_from + wrote)
+        && sys(SYS_fstat, fd, &st) == 0 && mm_is_cut(p, st.st_size - wrote))
+        mm_cut_by_others(slot, p, fd, st.st_size - wrote);
+}
+
 static int appends(int fd) { return open_flags(fd) & O_APPEND; }
 static int syncs(int fd) { return open_flags(fd) & O_DSYNC; }
 
@@ -225,6 +235,7 @@ static inline __attribute__((always_inline)) long tracked_write(int fd, const st
         } else if (free_to_write(p, fd) && appends_natively(p, fd, &mask)) {
             touched(slot, p);
             r = sys(ask.number, fd, ask.a, ask.b, ask.c, 0, ask.flags);
+            look_where(slot, p, fd, r);
             release(p, mask);
         } else {
             r = engine_write(slot, fd, ask.vector, ask.count, ask.at);
@@ -306,27 +317,20 @@ EXPORT ssize_t pwritev(int fd, const struct iovec *vector, int count, off_t at)
     return r != NOT_HERE ? r : REAL(pwritev)(mm_theirs(fd), vector, count, at);
 }
 
-/* Only a write at an old file's end, or to one that no index knows, is the kernel's; where the flags say so it is ours. */
-EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at, int flags)
+/* Only a write at an old file's end, or to one that no index knows, is the kernel's; where the flags say so it is ours.  NOT_HERE: it
+ * is not tracked any more. */
+static long write_as_flags_say(int fd, const struct iovec *vector, int count, off_t at, int flags)
 {
-    uint32_t slot = flags ? pif_of(fd) : 0;
-    if (!slot) {
-        struct request ask = { SYS_pwritev2, (long)vector, count, at, flags, vector, count, at };
-        long r = LIKELY(!pif_of(fd)) || at < -1 || absurd_vector(vector, count) ? NOT_HERE : tracked_write(fd, ask);
-        return r != NOT_HERE ? r : REAL(pwritev2)(mm_theirs(fd), vector, count, at, flags);
-    }
-    if (!writable(fd) || at < -1 || absurd_vector(vector, count) || !any(vector, count))
-        return REAL(pwritev2)(fd, vector, count, at, flags);
-    slot = enter_file(fd);
+    uint32_t slot = enter_file(fd);
     if (!slot)
-        return REAL(pwritev2)(fd, vector, count, at, flags);
+        return NOT_HERE;
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     long r;
     if (is_native(p) && p->fresh_from == 0 && !owned(fd) && mm_unlimited()) {
         touched(slot, p);
         if (p->flags & MM_MAPPED)
             mm_unseen_in(p);
-        r = result(sys(SYS_pwritev2, fd, vector, count, at, 0, flags));
+        r = sys(SYS_pwritev2, fd, vector, count, at, 0, flags);
     } else {
         /* not waiting is refused to buffered writes alone by some filesystems, never to reads only */
         int number = (flags & RWF_NOWAIT) && (open_flags(fd) & O_DIRECT) ? SYS_preadv2 : SYS_pwritev2;
@@ -334,10 +338,25 @@ EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at,
         int append = !(flags & RWF_NOAPPEND) && (appends(fd) || (flags & RWF_APPEND));
         if (r == 0)
             r = (syncs(fd) || (flags & (RWF_DSYNC | RWF_SYNC)) ? mm_write_through : mm_write)(slot, fd, vector, count, at, append);
-        r = result(r);
     }
+    r = result(r);
     leave();
     return r;
+}
+
+EXPORT ssize_t pwritev2(int fd, const struct iovec *vector, int count, off_t at, int flags)
+{
+    int asked = 0, saved = errno;
+    long r = NOT_HERE;
+    if (!flags || !pif_of(fd)) {
+        struct request ask = { SYS_pwritev2, (long)vector, count, at, flags, vector, count, at };
+        r = LIKELY(!pif_of(fd)) || at < -1 || absurd_vector(vector, count) ? NOT_HERE : tracked_write(fd, ask);
+    } else if (writable(fd) && at >= -1 && !absurd_vector(vector, count) && any(vector, count)) {
+        do
+            r = write_as_flags_say(fd, vector, count, at, flags);
+        while (UNLIKELY(r == -1) && mm_made_room(fd, &asked) && (errno = saved, 1));
+    }
+    return r != NOT_HERE ? r : REAL(pwritev2)(mm_theirs(fd), vector, count, at, flags);
 }
 
 /* Of a file that is all in place, and whose position is the kernel's, the kernel knows everything. */

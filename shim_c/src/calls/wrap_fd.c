@@ -455,8 +455,10 @@ EXPORT int fcntl(int fd, int command, ...)
     }
     if (command == F_SETFL && has_fit(fd))
         return (int)result(mm_set_flags(fd, (int)(long)argument));
-    if (UNLIKELY(command == F_NOTIFY) && active())
+    if (UNLIKELY(command == F_NOTIFY) && active()) {
+        __atomic_store_n(&mm_folders_told, 1, __ATOMIC_SEQ_CST);
         mm_inodes_watched(fd, "", AT_EMPTY_PATH);
+    }
     int r = mm_is_ours(fd) ? fail(-EBADF) : mm_control(fd, command, argument);
     if (UNLIKELY(command == F_SETLEASE) && r < 0 && errno == EAGAIN && (slot = pif_of(fd))) {
         mm_hold_calls();               /* the kernel counts our own descriptor of the file among those who have it open */

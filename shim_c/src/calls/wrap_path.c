@@ -55,6 +55,7 @@ static int remove_once(int dir, const char *path, int flags)
     MM_STOP("unlink.kept");
     int r = doomed.moves ? moved_away(mm_take_away(&doomed, dir, path)) : REAL(unlinkat)(dir, path, flags);
     int saved = errno;
+    MM_STOP("unlink.made");
     if (r == 0)
         mm_gone(&doomed);
     else

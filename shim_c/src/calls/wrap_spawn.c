@@ -200,8 +200,9 @@ static int spawn_leading_here(pid_t *pid, const char *file, const posix_spawn_fi
         mm_numbers = mm_memory_head != NULL;
         r = search ? REAL(posix_spawnp)(&child, file, actions, attr, argv, image.envp)
                    : REAL(posix_spawn)(&child, file, actions, attr, argv, image.envp);
+        child = r == 0 ? mm_number_out(child) : 0;
         if (r == 0 && pid)
-            *pid = mm_number_out(child);
+            *pid = child;
         mm_numbers = numbers;
         if (!may_wait)
             mm_limit_end(mask);

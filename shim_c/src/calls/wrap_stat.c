@@ -27,7 +27,7 @@ static uint64_t units(uint64_t size) { return (size + MM_BLOCK - 1) / MM_BLOCK *
  * for holes. */
 static uint64_t blocks_of(const struct mm_pif *p, uint64_t home, uint64_t size)
 {
-    if (home > units(p->home_limit))
+    if (p->flags & MM_VIRTUAL && home > units(p->home_limit))
         home = units(p->home_limit);
     uint64_t sum = home + __atomic_load_n(&p->redirected, __ATOMIC_RELAXED) * (MM_BLOCK / 512), full = units(size);
     uint64_t most = home > full ? home : full;
@@ -51,6 +51,15 @@ static int has_own_size(const struct mm_pif *p)
     return (__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL) != 0;
 }
 
+/* Of a file that somebody has cut the program reads no more than it is told here, by its descriptor. */
+static __attribute__((noinline, cold)) void told_cut(int fd, const char *path, int flags)
+{
+    if (!(flags & AT_EMPTY_PATH) || *path || !enter_file(fd))
+        return;
+    mm_seen_cut(pif_of(fd), fd);
+    leave();
+}
+
 /* When it was last written to, where that is not the kernel's to say; 0.  Said before it is looked: what comes later shows. */
 static int64_t told_time(struct mm_pif *p)
 {
@@ -66,6 +75,8 @@ static int corrected(uint64_t before, int r, struct stat *st, int dir, const cha
     struct mm_pif *p = r == 0 ? differs(dir, path, flags, st->st_mode, st->st_dev, st->st_ino) : NULL;
     if (p && has_own_size(p))
         st->st_size = p->size;
+    else if (p && mm_is_cut(p, st->st_size))
+        told_cut(dir, path, flags);
     if (UNLIKELY(own_sizes() != before) && r == 0 && S_ISREG(st->st_mode))
         return fstatat(dir, path, st, flags);
     if (!p)
@@ -230,6 +241,8 @@ EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct st
                                         sys_dev(out->stx_dev_major, out->stx_dev_minor), out->stx_ino) : NULL;
     if (p && has_own_size(p))
         out->stx_size = p->size;
+    else if (p && mm_is_cut(p, out->stx_size))
+        told_cut(dir, given, flags);
     if (UNLIKELY(own_sizes() != before) && r == 0 && S_ISREG(out->stx_mode))
         return statx(dir, given, flags, mask, out);
     if (!p)

@@ -156,11 +156,11 @@ EXPORT FILE *popen(const char *command, const char *mode)
     uint32_t numbers = mm_numbers;
     mm_numbers = mm_memory_head != NULL;   /* brought back with the kernel's number, it would take that for one that it knows */
     FILE *f = REAL(popen)(command, mode);
-    if (f)
-        mm_started(*noted_child(f), environ);
     if (UNLIKELY(mm_memory_head != NULL) && f)
         *noted_child(f) = mm_number_out(*noted_child(f));
     mm_numbers = numbers;
+    if (f)
+        mm_started(*noted_child(f), environ);
     taken_back(&image, before);
     return f;
 }

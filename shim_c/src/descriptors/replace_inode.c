@@ -105,17 +105,21 @@ static int begin_anew(uint32_t slot, int fd, int flags, const char *name)
         || !suits(slot, fd, &st))
         return 0;
     snprintf(temporary, SCRATCH_BYTES, "%s/run/fresh.%ld", mm_area->store, sys_gettid());
-    long fresh = sys_openat(AT_FDCWD, temporary, (flags & ~O_TRUNC) | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fresh < 0)
+    long maker = sys_openat(AT_FDCWD, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (maker < 0)
         return 0;
-    int alike = like((int)fresh, fd, &st);
+    /* opened once more: to the kernel, too, the program has opened what was there (F_CREATED_QUERY) */
+    long fresh = sys_openat(AT_FDCWD, temporary, (flags & ~(O_TRUNC | O_CREAT | O_EXCL)) | O_CLOEXEC, 0);
+    sys_close((int)maker);
+    int alike = fresh >= 0 && like((int)fresh, fd, &st);
     MM_STOP("fresh.alike");
     long looked = mm_look_at(name, &seen);
     if (!alike || mm_touch_looked(name, looked, &seen) < 0 || mm_keep(name, looked, &seen, NULL, &doomed) < 0 || doomed.slot != slot
         || somebody_came(slot, fd) || sys(SYS_renameat, AT_FDCWD, temporary, AT_FDCWD, name) < 0) {
         mm_spared(&doomed);
         sys(SYS_unlinkat, AT_FDCWD, temporary, 0);
-        sys_close((int)fresh);
+        if (fresh >= 0)
+            sys_close((int)fresh);
         return 0;
     }
     mm_gone(&doomed);

@@ -70,6 +70,7 @@ static inline long mm_size_to(struct mm_pif *p, int fd, uint64_t end)
 }
 static inline uint64_t mm_block_end(uint64_t at) { return (at + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK; }
 /* locked */
+void mm_make_virtual(struct mm_pif *p, uint64_t was, uint64_t size);
 int mm_reachable(uint32_t slot, int fd, uint64_t at);
 long mm_may_reach(uint32_t slot, int fd, uint64_t at, size_t *count);
 void mm_stamp_begins(int fd, const struct timespec *at);
@@ -117,21 +118,62 @@ long mm_first_bytes(uint32_t slot, int fd, char *to, size_t count);
 /* locked */
 long mm_zero_held(uint32_t slot, int fd, uint64_t start, uint64_t end);
 
-/* read_write.c */
-/* unlocked; as durable as without us */
+/* read.c */
+/* unlocked */
 long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at);
-long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append);
-long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append, uint32_t *aside);
-long mm_seek(uint32_t slot, int fd, off_t at, int whence);
+void mm_seen_cut(uint32_t slot, int fd) __attribute__((cold));
+int mm_direct(int fd);
+long mm_unaligned(int fd, const struct iovec *v, int n, uint64_t at);
 /* of a place where one read ends and the next may begin */
 static inline uint16_t mm_mark_of(uint64_t at) { return (uint16_t)(at ^ at >> 16); }
+/* What the buffer has of a file's last block ends where the file did (p->size): what comes behind that is in place. */
+static inline int mm_has_tail(const struct mm_pif *p) { return p->size % MM_BLOCK && !(p->flags & MM_VIRTUAL); }
+/* Where that is, or MM_NO_LIMIT.  Asked for before an entry is: who makes the block whole says so when it is (mm_table_set). */
+static inline uint64_t mm_tail(const struct mm_pif *p)
+{
+    uint64_t size = __atomic_load_n(&p->size, __ATOMIC_ACQUIRE);
+    return size % MM_BLOCK && !(__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL) ? size : MM_NO_LIMIT;
+}
+/* Of redirected bytes [at, end), of which none but the last may lie behind that. */
+static inline uint64_t mm_buffered_to(uint64_t tail, uint64_t at, uint64_t end)
+{
+    return LIKELY(end <= tail) || tail / MM_BLOCK < at / MM_BLOCK ? end : tail;
+}
+static inline int mm_is_longer(struct mm_pif *p, uint64_t size)
+{
+    return UNLIKELY(size > p->size) && mm_has_tail(p) && mm_table_get(mm_area, p, p->size / MM_BLOCK) != 0;
+}
+/* It is about to grow, and the buffer has more of its last block than it has: whoever had it locked was killed, or somebody outside of the
+ * run has cut it where no index knows of it. */
+static inline int mm_has_more(struct mm_pif *p, uint64_t size)
+{
+    return UNLIKELY(p->broken_off) || (UNLIKELY(p->root) && mm_more_than(mm_area, p, size));
+}
+/* The file has fewer bytes in place than an index knows of: whoever runs with us says so before it is (truncate_home). */
+static inline int mm_is_cut(const struct mm_pif *p, uint64_t size)
+{
+    return UNLIKELY(size < p->fresh_from) && !(p->flags & MM_VIRTUAL) && size < mm_known_size(p) && !(mm_area->head->flags & MM_JOB);
+}
 /* locked */
-void mm_make_virtual(struct mm_pif *p, uint64_t size);
+/* its size: where somebody has cut it, what was behind that place is gone for the run, too */
+long mm_size_held(uint32_t slot, struct mm_pif *p, int fd);
+long mm_cut_by_others(uint32_t slot, struct mm_pif *p, int fd, uint64_t size) __attribute__((cold));
+long mm_take_tail(uint32_t slot, struct mm_pif *p, int from, uint64_t size) __attribute__((cold));
 long mm_cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length);
 void mm_forget_rest(struct mm_pif *p, uint64_t length, long fresh);
 long mm_end_for_good(uint32_t slot, struct mm_pif *p, int fd, uint64_t size) __attribute__((cold));
-/* may be short; a read needs no lock where nothing gathers in memory, a write is locked */
+/* what a block of the file holds now from byte low on, into a new buffer block */
+long mm_copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, uint64_t to, size_t low, uint64_t size);
+/* may be short; needs no lock where nothing gathers in memory */
 long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size);
+
+/* read_write.c */
+/* unlocked; as durable as without us */
+long mm_write(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append);
+long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at, int append, uint32_t *aside);
+long mm_seek(uint32_t slot, int fd, off_t at, int whence);
+/* locked */
+/* may be short */
 long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, uint64_t size);
 /* around all of a write, for reads without the lock: odd while one is under way, or its owner was killed */
 static inline void mm_write_begins(struct mm_pif *p) { __atomic_store_n(&p->writes, p->writes | 1, __ATOMIC_RELEASE); }
@@ -215,6 +257,7 @@ long mm_plain_read(const struct mm_fd_view *seen, int fd, void *to, size_t count
 
 /* preimage.c: locked */
 long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, uint64_t buffer, uint64_t length, int yields);
+long mm_note_loss(uint32_t slot, uint64_t start) __attribute__((cold));
 long mm_copy(int from, uint64_t from_at, int to, uint64_t to_at, uint64_t length);
 long mm_save_blocks(uint32_t slot, struct mm_pif *p, int fd, uint64_t start, uint64_t end);
 long mm_save_around(uint32_t slot, struct mm_pif *p, int fd, uint64_t first, uint64_t behind, uint64_t around, int yields);

@@ -20,7 +20,7 @@ static long next_extent(struct mm_pif *p, int home, uint64_t at, int data, uint6
         int buffered = mm_table_get(mm_area, p, at / MM_BLOCK) != 0;
         while (end < size && (mm_table_get(mm_area, p, end / MM_BLOCK) != 0) == buffered)
             end += MM_BLOCK;
-        uint64_t limit = p->home_limit < end ? p->home_limit : end;
+        uint64_t limit = p->flags & MM_VIRTUAL && p->home_limit < end ? p->home_limit : end;
         if (buffered) {
             if (data)
                 return at;
@@ -96,10 +96,15 @@ long mm_first_bytes(uint32_t slot, int fd, char *to, size_t count)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     uint64_t mask = hold(p);
-    long size = mm_size(p, fd), r = size;
-    int home = size <= 0 || mm_table_get(mm_area, p, 0) ? fd : mm_home_reader(slot, fd);
-    if (size > 0)
-        r = home < 0 ? home : mm_read_some(slot, p, home, to, count, 0, size);
+    long size = mm_size(p, fd), r = size, done = 0;
+    int buffered = mm_table_get(mm_area, p, 0) && mm_buffered_to(mm_tail(p), 0, count) == count;
+    int home = size <= 0 || buffered ? fd : mm_home_reader(slot, fd);
+    if (home < 0)
+        r = home;
+    while (r > 0 && done < size && (size_t)done < count) {
+        r = mm_read_some(slot, p, home, to + done, count - done, done, size);
+        done += r > 0 ? r : 0;
+    }
     release(p, mask);
-    return r;
+    return done ? done : r;
 }

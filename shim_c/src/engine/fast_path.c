@@ -55,7 +55,7 @@ static inline __attribute__((always_inline)) char *in_memory(struct mm_pif *p, u
 {
     MM_ASSERT(mm_locked_by_me(&p->lock));
     uint64_t inside = at % MM_BLOCK;
-    if (at + count > size || inside + count > MM_BLOCK)
+    if (at + count > size || inside + count > MM_BLOCK || mm_buffered_to(mm_tail(p), at, at + count) < at + count)
         return NULL;
     uint64_t entry = mm_table_walk(mm_area, &p->root, at / MM_BLOCK);
     uint32_t number = entry && entry >= from_block ? mm_frame_of(mm_area, entry / (MM_CHUNK / MM_BLOCK)) : 0;
@@ -70,6 +70,12 @@ static long write_pieces(uint32_t slot, struct mm_pif *p, int fd, const char *fr
 {
     uint64_t done = 0;
     long size = mm_size_to(p, fd, mm_block_end(at + count)), r = size;
+    if (r >= 0 && !(p->flags & MM_VIRTUAL)) {
+        if (mm_is_cut(p, size))
+            r = mm_cut_by_others(slot, p, fd, size);
+        if (r >= 0 && at + count > (uint64_t)size && mm_has_more(p, size))
+            r = mm_end_for_good(slot, p, fd, size);
+    }
     mm_write_begins(p);
     while (done < count && r >= 0) {
         r = mm_write_some(slot, p, fd, from + done, count - done, at + done, size);
@@ -90,6 +96,8 @@ static long read_pieces(uint32_t slot, struct mm_pif *p, int fd, char *to, size_
     long size = mm_size_to(p, fd, at + count), r = size;
     while (done < count && at + done < (uint64_t)size && r >= 0) {
         r = mm_read_some(slot, p, fd, to + done, count - done, at + done, size);
+        if (UNLIKELY(r == -EAGAIN))
+            return NOT_HERE;
         if (r == 0)
             break;
         if (r > 0)

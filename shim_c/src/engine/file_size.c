@@ -10,6 +10,19 @@ long mm_size(struct mm_pif *p, int fd)
     return r < 0 ? r : st.st_size;
 }
 
+/* was: the size so far. */
+void mm_make_virtual(struct mm_pif *p, uint64_t was, uint64_t size)
+{
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    p->size = size;
+    if (p->flags & MM_VIRTUAL)
+        return;
+    if (was > p->home_limit)           /* somebody outside of the run has made it longer */
+        __atomic_store_n(&p->home_limit, was, __ATOMIC_RELEASE);
+    __atomic_or_fetch(&p->flags, MM_VIRTUAL, __ATOMIC_ACQ_REL);
+    __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
+}
+
 /* Since Linux 6.13 a file that changes gets a time between two ticks of the clock where somebody was told the one of this tick, and what
  * changes later no earlier one.  So the kernel is asked for such a time, for the buffer, which it gives that of the tick at first. */
 static void take_time_between_ticks(int64_t tick)

@@ -293,7 +293,7 @@ static long append_blocks(long log, uint32_t slot, struct mm_pif *p, struct news
     record.ranges = (uint32_t)news->count;
     record.whole = !p->ahead_block;
     long e = 0;
-    if (news->count || record.whole || ((p->flags & MM_VIRTUAL) && p->size != p->ahead_size))
+    if (news->count || record.whole || p->size != p->ahead_size)
         e = append(log, &record, mm_path_at(mm_area, p->path), news->ranges, -1);
     if (e == 0)
         p->ahead_block = p->ahead_block > news->bound ? p->ahead_block : news->bound, p->ahead_size = p->size;

@@ -83,6 +83,14 @@ static long save_bytes(uint32_t slot, int reader, uint64_t start, uint64_t end, 
     return r;
 }
 
+static long into_journal(const struct mm_preimage *record)
+{
+    mm_lock(&mm_area->head->lock, MM_LOCK_AREA);
+    int e = mm_journal_append(mm_area, record, sizeof *record, "", 0);
+    mm_unlock(&mm_area->head->lock);
+    return e;
+}
+
 /* Save bytes in place [start, end) from a byte of the buffer on, 0: where there is room.  Holes stay holes.  length: where
  * the file is about to be cut, or MM_NO_LIMIT.  yields: rather not (-EAGAIN) where somebody waits to freeze the run.  They
  * may be destroyed after an mm_ahead_sync. */
@@ -105,12 +113,16 @@ long mm_save_preimage(uint32_t slot, int reader, uint64_t start, uint64_t end, u
         return result;
     }
     result = mm_ahead_preimage(slot, reader, &record, length);
-    if (result < 0)
-        return result;
-    mm_lock(&h->lock, MM_LOCK_AREA);
-    int e = mm_journal_append(mm_area, &record, sizeof record, "", 0);
-    mm_unlock(&h->lock);
-    return e;
+    return result < 0 ? result : into_journal(&record);
+}
+
+/* Somebody outside of the run has cut the file here: the bytes behind that an index knows, and that were not saved before, are lost. */
+long mm_note_loss(uint32_t slot, uint64_t start)
+{
+    const struct mm_header *h = mm_area->head;
+    struct mm_preimage record = { .type = MM_PREIMAGE, .epoch = h->epoch, .after_index = h->newest, .slot = slot,
+                                  .start = start, .end = start };
+    return into_journal(&record);
 }
 
 /* Pre-images of the blocks of bytes in place [start, end), as far as an index knows them and this epoch has none yet.

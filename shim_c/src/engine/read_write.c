@@ -4,7 +4,8 @@
  *  1. A byte in place below fresh_from is known to an index and is not overwritten: its block goes to the buffer.  But for
  *     a block whose pre-image was saved in this epoch (overwrite.c).
  *  2. A block with a table entry is read from and written to the buffer only.
- *  3. A buffer block is complete: the part that a write leaves out was copied up before the entry was set.
+ *  3. A buffer block is complete: the part that a write leaves out was copied up before the entry was set.  But for what
+ *     comes to the file behind the end that it had then (mm_has_tail): that is in place.
  *  4. A buffer block of an earlier epoch (below epoch_block) is never overwritten: the block moves to a new one.
  *  5. Without MM_VIRTUAL the kernel's size in place is the file's size.
  *  6. home_limit is true of a block before its entry is cleared: who reads without the lock looks at the entry first.
@@ -18,116 +19,7 @@
  */
 #include "engine/engine.h"
 
-#include <linux/magic.h>
-#include <linux/stat.h>
 #include <sys/resource.h>
-#include <sys/vfs.h>
-
-void mm_make_virtual(struct mm_pif *p, uint64_t size)
-{
-    MM_ASSERT(mm_locked_by_me(&p->lock));
-    p->size = size;
-    if (p->flags & MM_VIRTUAL)
-        return;
-    __atomic_or_fetch(&p->flags, MM_VIRTUAL, __ATOMIC_ACQ_REL);
-    __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
-}
-
-static long read_zeros(char *to, size_t count)
-{
-    return sys_pread(mm_buffer_fd, to, count < MM_BLOCK ? count : MM_BLOCK, 0);
-}
-
-/* Nothing is there in place.  Without the lock that may be since the file was cut, after it was asked how long it is. */
-static __attribute__((noinline)) long nothing_there(const struct mm_pif *p, char *to, size_t count, uint64_t at, int locked)
-{
-    if (count > MM_BLOCK - at % MM_BLOCK)
-        count = MM_BLOCK - at % MM_BLOCK;
-    if (!locked && (!(__atomic_load_n(&p->flags, __ATOMIC_ACQUIRE) & MM_VIRTUAL)
-                    || at + count > __atomic_load_n(&p->size, __ATOMIC_RELAXED)))
-        return -EAGAIN;
-    return read_zeros(to, count);
-}
-
-/* Whether any of these neighbouring buffer blocks, of which bytes are wanted, lies in a frame. */
-static int framed(uint64_t entry, uint64_t bytes)
-{
-    for (uint64_t chunk = entry * MM_BLOCK / MM_CHUNK; chunk * MM_CHUNK < entry * MM_BLOCK + bytes; chunk++)
-        if (mm_frame_of(mm_area, chunk))
-            return 1;
-    return 0;
-}
-
-/* One run of bytes that lie together; at < size.  Without the PIF's lock nothing is read from frames, or put into them:
- * -EAGAIN where one has what is wanted. */
-static inline long read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size,
-                             int locked)
-{
-    uint64_t block = at / MM_BLOCK, inside = at % MM_BLOCK;
-    uint64_t entry = mm_table_get(mm_area, p, block);
-    if (count > size - at)
-        count = size - at;
-    uint64_t run = MM_BLOCK - inside;
-    if (entry) {
-        for (uint64_t i = 1; run < count && mm_table_get(mm_area, p, block + i) == entry + i; i++)
-            run += MM_BLOCK;
-        if (run > count)
-            run = count;
-        if (!locked && framed(entry, inside + run))
-            return -EAGAIN;
-        uint64_t from = entry * MM_BLOCK + inside;
-        long r = locked ? mm_buffer_read(slot, p, to, run, from, mm_mark_of(at) == p->read_end) : sys_pread(mm_buffer_fd, to, run, from);
-        return r == 0 ? read_zeros(to, run) : r;
-    }
-    if (!p->root)
-        run = count;
-    else
-        for (uint64_t i = 1; run < count && !mm_table_get(mm_area, p, block + i); i++)
-            run += MM_BLOCK;
-    uint64_t limit = __atomic_load_n(&p->home_limit, __ATOMIC_ACQUIRE);   /* after all entries that were looked at */
-    if (at >= limit)
-        return nothing_there(p, to, count, at, locked);
-    if (run > limit - at)
-        run = limit - at;
-    long r = sys_pread(fd, to, run < count ? run : count, at);
-    return r == 0 ? nothing_there(p, to, count, at, locked) : r;
-}
-
-long mm_read_some(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at, uint64_t size)
-{
-    return read_some(slot, p, fd, to, count, at, size, 1);
-}
-
-static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at, int locked)
-{
-    size_t asked = mm_asked_for(v, n);
-    if (asked && at > INT64_MAX - asked)
-        return -EINVAL;
-    long size = mm_size_to(p, fd, at + asked), total = 0, pieces = 0;
-    if (size < 0)
-        return size;
-    uint16_t writes = __atomic_load_n(&p->writes, __ATOMIC_ACQUIRE);
-    MM_STOP("data.sized");
-    for (int i = 0; i < n; i++) {
-        size_t length = v[i].iov_len < asked ? v[i].iov_len : asked;
-        for (size_t done = 0; done < length && at < (uint64_t)size;) {
-            long r = read_some(slot, p, fd, (char *)v[i].iov_base + done, length - done, at, size, locked);
-            if (r == -EAGAIN && !locked)
-                return r;
-            if (r <= 0)
-                return total ? total : r;
-            done += r, at += r, total += r;
-            if (pieces++ == 0)
-                MM_STOP("data.piece");
-        }
-        asked -= length;
-    }
-    p->read_end = mm_mark_of(at);
-    /* a write is seen as a whole, as XFS has it: a part of another's may have come meanwhile */
-    if (!locked && (pieces > 1 || total > MM_BLOCK) && (writes & 1 || __atomic_load_n(&p->writes, __ATOMIC_ACQUIRE) != writes))
-        return -EAGAIN;
-    return total;
-}
 
 /* lseek on a file of ours, SEEK_SET, SEEK_CUR and SEEK_END: the new position or -errno */
 long mm_seek(uint32_t slot, int fd, off_t at, int whence)
@@ -139,7 +31,7 @@ long mm_seek(uint32_t slot, int fd, off_t at, int whence)
     if (!fit)
         return -EBADF;
     uint64_t mask = hold(p);
-    long base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? mm_own_position(f, fd) : mm_size(p, fd), r = base;
+    long base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? mm_own_position(f, fd) : mm_size_held(slot, p, fd), r = base;
     if (base >= 0) {
         if (whence == SEEK_CUR)
             base = f->position;
@@ -153,78 +45,6 @@ long mm_seek(uint32_t slot, int fd, off_t at, int whence)
     }
     release(p, mask);
     return r;
-}
-
-static int direct(int fd) { return mm_fit_at(mm_area, mm_fds[fd].fit)->attributes & O_DIRECT; }
-
-/* What the kernel wants of O_DIRECT at this file: places and lengths, and addresses. 0, or -EINVAL as it says. */
-static long unaligned(int fd, const struct iovec *v, int n, uint64_t at)
-{
-    struct statx st = { 0 };
-    struct statfs fs;
-    if (sys_statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) < 0 || !(st.stx_mask & STATX_DIOALIGN)
-        || !st.stx_dio_offset_align || sys(SYS_fstatfs, fd, &fs) < 0 || fs.f_type == BTRFS_SUPER_MAGIC)
-        return 0;                      /* it does not mind, or then reads and writes through its cache */
-    uint64_t places = at, addresses = 0, count = 0;
-    for (int i = 0; i < n; i++)
-        places |= v[i].iov_len, addresses |= (uintptr_t)v[i].iov_base, count += v[i].iov_len;
-    return count && ((places & (st.stx_dio_offset_align - 1)) || (addresses & (st.stx_dio_mem_align - 1))) ? -EINVAL : 0;
-}
-
-/* A read of an O_DIRECT description: checked as the kernel does, then by a descriptor that takes any length. */
-static long read_direct(uint32_t slot, struct mm_pif *p, int fd, const struct iovec *v, int n, uint64_t at, int locked)
-{
-    long size = mm_size(p, fd), r = size < 0 ? size : at < (uint64_t)size ? unaligned(fd, v, n, at) : 0;
-    int home = r < 0 ? (int)r : mm_home_reader(slot, fd);
-    return home < 0 ? home : read_at(slot, p, home, v, n, at, locked);
-}
-
-/* at < 0: at the description's position, which moves */
-long mm_read(uint32_t slot, int fd, const struct iovec *v, int n, off_t at)
-{
-    struct mm_pif *p = mm_pif_at(mm_area, slot);
-    MM_ASSERT(mm_depth > 0);
-    /* large reads at a place need no lock: entries are single words, and what lies in frames is looked at under it */
-    long (*take)(uint32_t, struct mm_pif *, int, const struct iovec *, int, uint64_t, int) = direct(fd) ? read_direct : read_at;
-    long alone = at >= 0 && v[0].iov_len >= MM_BLOCK && FEW_FRAMES(p) ? take(slot, p, fd, v, n, at, 0) : -EAGAIN;
-    if (alone != -EAGAIN)
-        return alone;
-    uint64_t mask = hold(p);
-    if (at >= 0) {
-        long r = take(slot, p, fd, v, n, at, 1);
-        release(p, mask);
-        return r;
-    }
-    uint32_t fit = mm_fds[fd].fit;
-    struct mm_fit *f = mm_fit_at(mm_area, fit);
-    long r = fit ? mm_own_position(f, fd) : -EBADF;
-    if (r == 0) {
-        r = take(slot, p, fd, v, n, f->position, 1);
-        if (r > 0)
-            f->position += r;
-        mm_show_position(f, fd);
-    }
-    release(p, mask);
-    return r;
-}
-
-/* What a block of the file holds now from byte low on, into a new buffer block. */
-static long copy_up(uint32_t slot, struct mm_pif *p, int home, uint64_t block, uint64_t to, size_t low, uint64_t size)
-{
-    SCRATCH(old);
-    MM_ASSERT(mm_locked_by_me(&p->lock) && mm_own(to));
-    uint64_t at = block * MM_BLOCK;
-    size_t count = low;
-    while (at + count < size && count < MM_BLOCK) {
-        long r = mm_read_some(slot, p, home, old + count, MM_BLOCK - count, at + count, size);
-        if (r <= 0)
-            return r < 0 ? r : -EIO;
-        count += r;
-    }
-    if (count == low)
-        return 0;
-    long r = mm_buffer_write(slot, p, old + low, count - low, to * MM_BLOCK + low, MM_COPIED_UP);
-    return r == (long)(count - low) ? 0 : r < 0 ? r : -ENOSPC;
 }
 
 static long write_own(uint32_t slot, struct mm_pif *p, const char *from, size_t count, uint64_t at, uint64_t entry)
@@ -250,9 +70,9 @@ static long write_to_new(uint32_t slot, struct mm_pif *p, int fd, const char *fr
     }
     long r = 0;
     if (inside || (tail && last == 0))
-        r = copy_up(slot, p, home, block, to, 0, size);
+        r = mm_copy_up(slot, p, home, block, to, 0, size);
     if (r == 0 && tail && last > 0)
-        r = copy_up(slot, p, home, block + last, to + last, 0, size);
+        r = mm_copy_up(slot, p, home, block + last, to + last, 0, size);
     if (r < 0)
         return r;
     MM_STOP("data.copied_up");
@@ -266,12 +86,14 @@ static long write_to_new(uint32_t slot, struct mm_pif *p, int fd, const char *fr
         int whole = !part || (stop == 0 && inside) || (stop == last && tail);
         if (!whole && home == fd && (home = mm_home_reader(slot, fd)) < 0)
             return home;
-        long e = whole ? 0 : copy_up(slot, p, home, block + stop, to + stop, part, size);
+        long e = whole ? 0 : mm_copy_up(slot, p, home, block + stop, to + stop, part, size);
         if (e < 0)
             return e;
         blocks = stop + (part != 0);
     }
     int e = mm_table_set(mm_area, p, block, to, blocks);
+    if (!(p->flags & MM_VIRTUAL) && e == 0 && (block + blocks) * MM_BLOCK > size)
+        p->size = size;                /* mm_has_tail */
     return e ? e : r;
 }
 
@@ -308,52 +130,16 @@ static __attribute__((noinline, cold)) long full_disk(void)
     return -ENOSPC;
 }
 
-/* Before a file is cut inside a redirected block: what stays of the block, in a new one, so that growing again shows none
- * of the old bytes.  It is put into the table when the cut is made: a kill in between leaves the file as it was, or cut.
- * The new buffer block, 0 when there is no need of one, or -errno. */
-long mm_cut_block(uint32_t slot, struct mm_pif *p, int fd, uint64_t length)
-{
-    if (length % MM_BLOCK == 0 || !mm_table_get(mm_area, p, length / MM_BLOCK))
-        return 0;
-    int home = mm_home_reader(slot, fd);
-    if (home < 0)
-        return home;
-    uint64_t fresh = mm_take_blocks(p, 1);
-    long r = copy_up(slot, p, home, length / MM_BLOCK, fresh, 0, length);
-    return r < 0 ? r : (long)fresh;
-}
-
-/* The file is shorter now: what the table says of the rest goes.  Nothing of this needs room, so nothing can fail. */
-void mm_forget_rest(struct mm_pif *p, uint64_t length, long fresh)
-{
-    MM_ASSERT(mm_locked_by_me(&p->lock));
-    p->ahead_block = 0;
-    if (fresh)
-        mm_table_set(mm_area, p, length / MM_BLOCK, fresh, 1);
-    mm_table_clear(mm_area, p, (length + MM_BLOCK - 1) / MM_BLOCK);
-    if (length < p->cut)
-        p->cut = length;
-}
-
-/* Whoever had the file locked was killed, maybe when it was cut and its table not yet, or when more of it was in the buffer and it
- * not yet longer: before it grows, what is behind its end is forgotten. */
-long mm_end_for_good(uint32_t slot, struct mm_pif *p, int fd, uint64_t size)
-{
-    long fresh = mm_cut_block(slot, p, fd, size);
-    if (fresh < 0)
-        return fresh;
-    if (p->flags & MM_VIRTUAL && size < p->home_limit)
-        __atomic_store_n(&p->home_limit, size, __ATOMIC_RELEASE);
-    mm_forget_rest(p, size, fresh);
-    p->broken_off = 0;
-    return 0;
-}
-
 long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at,
                        uint64_t size)
 {
     MM_ASSERT(mm_locked_by_me(&p->lock));
     uint64_t entry = mm_table_get(mm_area, p, at / MM_BLOCK);
+    /* invariant 3, and as natively: somebody outside of the run may append at this moment, and to make the file longer would cut
+       that off.  O_DIRECT takes no part of a block. */
+    int grows = UNLIKELY(at + count > size) && !ISOLATED(p) && !(p->flags & MM_VIRTUAL) && !mm_direct(fd);
+    if (grows && entry && at >= size && at >= p->size && mm_has_tail(p) && p->size / MM_BLOCK == at / MM_BLOCK)
+        entry = 0;
     uint64_t saved = !entry && at < p->fresh_from ? mm_may_overwrite(slot, p, fd, at, count) : 0;
     if (!entry && (saved || at >= p->fresh_from)) {
         if (saved) {
@@ -374,6 +160,14 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
             mm_stamp(p, fd);
         return r;
     }
+    if (grows && at < size)
+        count = size - at;
+    if (mm_is_longer(p, size)) {
+        long e = mm_take_tail(slot, p, mm_home_reader(slot, fd), size);
+        if (e < 0)
+            return e;
+        entry = mm_table_get(mm_area, p, at / MM_BLOCK);
+    }
     long r = UNLIKELY(count >= MM_SCATTERED * MM_BLOCK) ? mm_write_together(slot, p, from, count, at) : 0;
     if (r == 0)
         r = mm_own(entry) ? write_own(slot, p, from, count, at, entry) : write_away(slot, p, fd, from, count, at, size);
@@ -385,8 +179,9 @@ long mm_write_some(uint32_t slot, struct mm_pif *p, int fd, const char *from, si
     MM_STOP("data.grows");
     if (at + r > size) {
         if (ISOLATED(p) || (p->flags & MM_VIRTUAL)) {
-            mm_make_virtual(p, at + r);
-        } else {                   /* invariant 5; the bytes themselves are in the buffer */
+            mm_make_virtual(p, size, at + r);
+        } else {                   /* O_DIRECT, or no tail is known; invariant 5, the bytes themselves are in the buffer */
+            __atomic_store_n(&p->size, at + r, __ATOMIC_RELEASE);      /* mm_has_tail: before it is longer */
             long e = sys(SYS_ftruncate, fd, at + r);
             if (e < 0) {           /* what lies before the old end is written */
                 p->broken_off = 1;
@@ -411,12 +206,15 @@ static long resolve_write(uint32_t slot, struct mm_pif *p, const struct iovec *v
         return w->size;
     if (append && w->asked)
         w->at = w->size;
-    long r = UNLIKELY(direct(w->fd)) ? unaligned(w->fd, v, n, w->at) : 0;
+    long r = UNLIKELY(mm_direct(w->fd)) ? mm_unaligned(w->fd, v, n, w->at) : 0;
     if (r == 0 && w->asked)
         r = mm_may_reach(slot, w->fd, w->at, &w->asked);
     if (r == 0 && !append && (open_flags(w->fd) & O_APPEND))
         r = w->fd = mm_home_writer(slot, w->fd);       /* pwrite would append */
-    if (UNLIKELY(p->broken_off) && r >= 0 && w->at + w->asked > (uint64_t)w->size)
+    int native = !(p->flags & MM_VIRTUAL);
+    if (native && mm_is_cut(p, w->size) && r >= 0)
+        r = mm_cut_by_others(slot, p, w->fd, w->size);
+    if (UNLIKELY(p->broken_off | native) && r >= 0 && w->at + w->asked > (uint64_t)w->size && mm_has_more(p, w->size))
         r = mm_end_for_good(slot, p, w->fd, w->size);
     if (UNLIKELY(aside) && r >= 0 && w->asked)
         r = mm_ahead_room(p, v, n, w->at, w->asked, aside);

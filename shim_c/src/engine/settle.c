@@ -50,9 +50,11 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
     struct stat st = { .st_size = 0 };  /* filled wherever r is 0 */
     int home = mm_home_writer(slot, fd), isolated = ISOLATED(p), moved = !is_native(p);
     long size = mm_size(p, home), r = home < 0 ? home : size < 0 ? size : sys(SYS_fstat, home, &st);
+    if (r == 0 && mm_is_longer(p, size))
+        r = mm_take_tail(slot, p, home, size);
     if (r == 0 && (whole || isolated))
         r = mm_save_blocks(slot, p, home, 0, MM_NO_LIMIT);
-    if (r == 0 && p->home_limit < (uint64_t)st.st_size) {
+    if (r == 0 && (p->flags & MM_VIRTUAL) && p->home_limit < (uint64_t)st.st_size) {
         r = mm_save_blocks(slot, p, home, p->home_limit, MM_NO_LIMIT);
         if (r == 0)
             r = mm_ahead_sync();

@@ -6,7 +6,9 @@ static long truncate_virtual(uint32_t slot, struct mm_pif *p, int fd, uint64_t l
     long fresh = length < size ? mm_cut_block(slot, p, fd, length) : 0;
     if (fresh < 0)
         return fresh;
-    mm_make_virtual(p, length);
+    /* else somebody outside of the run may append to it as before.  Where nothing is redirected only this says that its time has changed */
+    if (length != size || p->flags & MM_VIRTUAL || !mm_table_count(mm_area, p, 0, (size + MM_BLOCK - 1) / MM_BLOCK))
+        mm_make_virtual(p, size, length);
     MM_STOP("data.cut");
     if (length < size) {
         if (length < p->home_limit)    /* before entries go: where there is none, what is in place shows */
@@ -50,9 +52,17 @@ long mm_resize_held(uint32_t slot, int fd, uint64_t length)
     MM_ASSERT(mm_locked_by_me(&p->lock));
     touched(slot, p);
     long r = mm_size(p, fd);
-    if (r >= 0 && UNLIKELY(p->broken_off) && length > (uint64_t)r) {
+    if (r >= 0 && length > (uint64_t)r && mm_has_more(p, r)) {
         long clean = mm_end_for_good(slot, p, fd, r);
         r = clean < 0 ? clean : r;
+    }
+    if (r >= 0 && mm_is_cut(p, r) && length > (uint64_t)r) {
+        long cut = mm_cut_by_others(slot, p, fd, r);
+        r = cut < 0 ? cut : r;
+    }
+    if (r >= 0 && mm_is_longer(p, r)) {
+        long whole = mm_take_tail(slot, p, mm_home_reader(slot, fd), r);
+        r = whole < 0 ? whole : r;
     }
     if (r < 0)
         return r;

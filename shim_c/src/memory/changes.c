@@ -8,6 +8,10 @@
 #include "base/reserve_fds.h"
 
 #include <linux/ioctl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 
 struct scan { uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, any, ret; };
 #define SCAN _IOWR('f', 16, struct scan)
@@ -96,20 +100,74 @@ static long fetched(const struct mm_vma *v, struct mm_span s, struct list *writt
     return r < 0 ? r : bytes;
 }
 
-/* Holes in shared memory are filled by that: no more of them than an image may have. */
-static long fetched_shared(const struct mm_vma *v, const char *name, uint64_t *total, struct list *written, struct list *existing)
+/* Is it a file of tmpfs, be it in /dev/shm or without a name?  All that there is of such a one is in memory, or was swapped out. */
+static int is_of_memory(uint32_t device)
 {
-    if (is_anonymous(name) && v->end - v->start > STAGE - *total)   /* which has all of its pages, or none yet */
+    static uint64_t nameless;              /* the kernel's own tmpfs */
+    struct stat st;
+    struct statfs fs;
+    uint64_t known = sys_dev(device >> 20, device & 0xfffff);
+    if (!nameless) {
+        int fd = (int)sys(SYS_memfd_create, "", MFD_CLOEXEC);
+        if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0)
+            nameless = st.st_dev;
+        if (fd >= 0)
+            sys_close(fd);
+    }
+    return known == nameless || (sys(SYS_newfstatat, AT_FDCWD, "/dev/shm", &st, 0) == 0 && st.st_dev == known
+                                 && sys(SYS_statfs, "/dev/shm", &fs) == 0 && fs.f_type == TMPFS_MAGIC);
+}
+
+/* What is there for anybody, which this process's tables do not say: the holes of shared memory stay holes. */
+static long present_shared(const struct mm_vma *v, struct list *written, struct list *existing)
+{
+    unsigned char *there = (unsigned char *)ENGINE->region;
+    long bytes = 0, r;
+    for (uint64_t at = v->start, n; at < v->end && bytes >= 0; at += n * MM_PAGE) {
+        n = (v->end - at < AT_ONCE ? v->end - at : AT_ONCE) / MM_PAGE;
+        if ((r = sys(SYS_mincore, at, n * MM_PAGE, there)) < 0)
+            return r;
+        for (uint64_t i = 0, k = 0; i < n && bytes >= 0; i = k) {
+            while (k < n && ((there[k] ^ there[i]) & 1) == 0)
+                k++;
+            r = there[i] & 1 ? fetched(v, (struct mm_span){ at + i * MM_PAGE, at + k * MM_PAGE }, written, existing) : 0;
+            bytes = r < 0 ? r : bytes + r;
+        }
+    }
+    return bytes;
+}
+
+/* Bytes, or -errno.  Nobody can tell what was swapped out from a hole: -EFBIG, these would be filled, and are too many.  most: what of
+ * that may be. */
+static long fetched_shared(struct mm_tables *t, const struct mm_vma *v, uint64_t most, struct list *written, struct list *existing)
+{
+    uint8_t *shares = &t->shares[v - t->area];
+    long r, bytes = 0;
+    if (!(*shares & MM_SWAPPED_OUT) && is_of_memory(t->device[v - t->area])) {
+        *shares |= MM_LOOKED_FOR_HOLES;
+        return present_shared(v, written, existing);
+    }
+    if (is_anonymous(t->path + v->path) && v->end - v->start > most)   /* which has all of its pages, or none yet */
         return -EFBIG;
     for (struct mm_span s = { v->start, v->start }; s.start < v->end; s.start = s.end) {
         s.end = v->end - s.start < AT_ONCE ? v->end : s.start + AT_ONCE;
-        long r = fetched(v, s, written, existing);
+        r = fetched(v, s, written, existing);
         if (r < 0)
             return r;
-        if ((*total += (uint64_t)r) > STAGE)
+        if ((uint64_t)(bytes += r) > most)
             return -EFBIG;
     }
-    return 0;
+    return bytes;
+}
+
+/* Of all that is copied beside the stage, whoever else copies some. */
+static int claim_room(uint64_t bytes)
+{
+    uint64_t *room = &mm_memory_head->tree.room, had = __atomic_load_n(room, __ATOMIC_ACQUIRE);
+    while (bytes > STAGE && had >= bytes)
+        if (__atomic_compare_exchange_n(room, &had, had - bytes, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            return 1;
+    return bytes <= STAGE;
 }
 
 /* Behind the mappings, once: a walk may come by twice. */
@@ -317,6 +375,15 @@ static int collect_changes(const struct mm_vma *v, int tracking, struct list *wr
     return r;
 }
 
+/* Some was swapped out since it was looked for holes. */
+static int missed_some(const struct mm_tables *t, uint64_t areas)
+{
+    for (uint64_t i = 0; i < areas; i++)
+        if ((t->shares[i] & (MM_LOOKED_FOR_HOLES | MM_SWAPPED_OUT)) == (MM_LOOKED_FOR_HOLES | MM_SWAPPED_OUT))
+            return 1;
+    return 0;
+}
+
 /* One image of all has what several processes have mapped alike. */
 static int is_mine(const struct mm_tables *t, const struct mm_vma *v)
 {
@@ -335,11 +402,21 @@ static int is_mine(const struct mm_tables *t, const struct mm_vma *v)
     return 1;                              /* twice is as good as once */
 }
 
+static int shares_memory(const struct mm_tables *t)
+{
+    for (const struct mm_vma *v = t->area; v < t->area + t->areas; v++)
+        if (counts(v) && shared_memory(t, v))
+            return 1;
+    return 0;
+}
+
 /* Fills saved and existing.  complete: all that exists is saved.  The record of changes starts anew. */
 int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *existing)
 {
     struct mm_engine *e = ENGINE;
-    int tracking = open_pagemap() == 0;
+    int tracking = open_pagemap() == 0, shares = shares_memory(t), known = shares ? mm_note_swapped(t) : 0;
+    if (known < 0)
+        return known;
     pagemap = (int)sys_openat(AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
     int r = pagemap < 0 ? pagemap : 0;
     if (!tracking)
@@ -352,8 +429,9 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
         if (!counts(v) || (v->shared && !shared_memory(t, v)))
             continue;                      /* a shared file's content: the files' part of the checkpoint */
         if (v->shared) {                   /* its pages may exist without being in this process's tables: all of it */
-            if (is_mine(t, v))
-                r = (int)fetched_shared(v, t->path + v->path, &shared, complete ? 0 : &written, &all);
+            long bytes = is_mine(t, v) ? fetched_shared(t, v, shared < STAGE ? STAGE - shared : 0, complete ? 0 : &written, &all) : 0;
+            r = bytes < 0 ? (int)bytes : 0;
+            shared += bytes > 0 ? (uint64_t)bytes : 0;
             continue;
         }
         if (is_copied(v, t->path + v->path)) {
@@ -373,6 +451,10 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
         r = many > 1 ? scan(v, many, PROTECT, complete ? 0 : &written, &all)
                      : collect_changes(v, tracking, complete ? 0 : &written, &all);
     }
+    if (r >= 0 && shares && (r = mm_note_swapped(t)) >= 0 && missed_some(t, areas))
+        r = -EAGAIN;
+    if (r >= 0 && !claim_room(shared))
+        r = -ENOMEM;
     if (complete && r >= 0)
         own_copy(written.span, all.span, all.count * sizeof *all.span);
     *saved = complete ? all.count : written.count;

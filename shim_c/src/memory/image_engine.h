@@ -57,9 +57,12 @@ struct mm_layout { uint64_t library, place[11], variable[MM_VARIABLES]; };
 /* Thread numbers: the program's and the kernel's.  Threads that begin later may get either, but have descriptors of their own (fs). */
 struct mm_renamed { uint32_t known, real; uint64_t fs; };
 
+enum { MM_LOOKED_FOR_HOLES = 1, MM_SWAPPED_OUT = 2 };
 struct mm_tables {
     uint64_t areas, saved, existing, path_bytes;
     struct mm_vma area[AREAS];
+    uint32_t device[AREAS];                /* of each, as maps says it */
+    uint8_t shares[AREAS];                 /* bits: what is known of one that is shared */
     char path[PATHS];
 };
 
@@ -191,6 +194,10 @@ static inline int shared_memory(const struct mm_tables *t, const struct mm_vma *
 /* changes.c */
 int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *existing);
 int mm_changes_begin(struct mm_tables *t);
+
+/* smaps.c */
+int mm_note_swapped(struct mm_tables *t);
+long mm_clone_whole(long flags);
 
 /* stop_threads.c */
 int mm_stop_others(void);

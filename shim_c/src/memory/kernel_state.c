@@ -135,27 +135,44 @@ static int send_again(union queued_info *info)
     return (int)r;
 }
 
+static int note_and_send(union queued_info *info)
+{
+    if (send_again(info) < 0)
+        return -1;
+    struct queued noted = info->queued;
+    if (mm_has_sender(noted.code))
+        noted.sender = mm_known_number(mm_area, noted.sender);
+    if (queued.count < QUEUED)
+        queued.signal[queued.count] = noted;
+    queued.count++;
+    return 0;
+}
+
+/* Of one that says it was kill the kernel keeps, where this user has no room, only that it waits: that goes with the last that is
+ * taken of its number, and so with ours. */
 static int note_queued(int number)
 {
-    uint64_t set = 1ull << (number - 1), last = (uint64_t)&queued;
+    uint64_t set = 1ull << (number - 1), last = (uint64_t)&queued, waits = 0;
     struct timespec none = { 0, 0 };
-    union queued_info info;
+    union queued_info info, before;
+    own_fill(&before, 0, sizeof before);
+    before.queued = (struct queued){ .number = number, .code = SI_USER };
     own_fill(&info, 0, sizeof info);
     info.queued = (struct queued){ .number = number, .code = SI_QUEUE, .sender = (uint32_t)sys_getpid(), .value = { last } };
-    if (sys(SYS_rt_sigqueueinfo, sys_getpid(), number, &info) < 0)
+    uint64_t first = queued.count;
+    int r = (int)sys(SYS_rt_sigqueueinfo, sys_getpid(), number, &info);
+    if (r < 0)
         return -1;
-    while (sys(SYS_rt_sigtimedwait, &set, &info, &none, 8) == number) {
-        if (info.queued.code == SI_QUEUE && info.queued.value[0] == last)
-            return 0;
-        if (send_again(&info) < 0)
-            return -1;
-        if (mm_has_sender(info.queued.code))
-            info.queued.sender = mm_known_number(mm_area, info.queued.sender);
-        if (queued.count < QUEUED)
-            queued.signal[queued.count] = info.queued;
-        queued.count++;
+    while (sys(SYS_rt_sigtimedwait, &set, &info, &none, 8) == number
+           && (info.queued.code != SI_QUEUE || info.queued.value[0] != last)) {
+        before = info;
+        if (note_and_send(&info) < 0)
+            r = -1;
     }
-    return 0;
+    if (queued.count == first)
+        return note_and_send(&before) < 0 ? -1 : r;
+    sys(SYS_rt_sigpending, &waits, 8);
+    return (waits & set) || send_again(&before) == 0 ? r : -1;
 }
 
 /* Those of which some wait for this thread alone are not told apart, and those of timers are made by these. */

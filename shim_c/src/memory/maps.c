@@ -32,7 +32,7 @@ static uint64_t first_part_of(const struct mm_vma *v)
     return end;
 }
 
-static int add(struct mm_tables *t, struct mm_vma whole, const char *name, uint64_t n)
+static int add(struct mm_tables *t, struct mm_vma whole, uint32_t device, const char *name, uint64_t n)
 {
     uint64_t end = whole.end;
     if (n > 1) {
@@ -48,6 +48,8 @@ static int add(struct mm_tables *t, struct mm_vma whole, const char *name, uint6
         whole.end = end;
         whole.end = first_part_of(&whole);
         whole.kind = kind_of(&whole, name);
+        t->device[t->areas] = device;
+        t->shares[t->areas] = 0;
         t->area[t->areas++] = whole;
     }
     return 0;
@@ -85,7 +87,7 @@ static int line(struct mm_tables *t, const char *p)
         p++;
     if (v.shared && mm_has_no_name(p))     /* as segments.py: those of all filesystems are of one kind */
         v.inode ^= device * 0x9e3779b97f4a7c15u;
-    return add(t, v, p, own_length(p) + 1);
+    return add(t, v, (uint32_t)device, p, own_length(p) + 1);
 }
 
 int mm_maps_read(struct mm_tables *t, uint64_t *key)

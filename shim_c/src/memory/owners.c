@@ -6,6 +6,7 @@
 #include "memory/image_engine.h"
 
 #include <fcntl.h>
+#include <linux/kcmp.h>
 
 #define MOST 256
 #define ROOM 65536                         /* of names that the kernel gives at once */
@@ -20,12 +21,13 @@ static int owned_by(int type, uint32_t process, pid_t number)
          : type == F_OWNER_TID ? sys(SYS_tgkill, process, number, 0) != -ESRCH : (pid_t)process == number;
 }
 
-static int is_of_run(const struct f_owner_ex *owner)
+/* The kernel's number of the process, 0: of none of the run. */
+static uint32_t process_of(const struct f_owner_ex *owner)
 {
     for (uint32_t i = 1; i < mm_memory_head->process_high; i++) {
         uint32_t process = __atomic_load_n(&mm_proc(mm_area, i)->pid, __ATOMIC_ACQUIRE);
         if (process && owned_by(owner->type, process, owner->pid))
-            return 1;
+            return process;
     }
     return 0;
 }
@@ -47,8 +49,11 @@ static const char *note_owner(int fd)
         return 0;
     if (owner.type == F_OWNER_PID && owner.pid && mm_ended("/proc/", (uint32_t)owner.pid))
         owner.pid = 0;
-    if (owner.pid && !is_of_run(&owner))
+    uint32_t process = owner.pid ? process_of(&owner) : 0, own = (uint32_t)sys_getpid();
+    if (owner.pid && !process)
         return fd < STANDARD ? 0 : "it has a descriptor that signals a process which is not of the run (F_SETOWN)";
+    if (owner.type == F_OWNER_TID && process && process != own && sys(SYS_kcmp, own, process, KCMP_FILE, fd, fd))
+        return "it has a descriptor that signals a thread of a process which does not have it (F_SETOWN_EX)";
     if (owners.count == MOST)
         return "it has more than 256 descriptors that signal";
     owners.of[owners.count++] = (struct signals){ fd, owner.type, owner.pid ? known_of(&owner) : 0, (uint16_t)number, (flags & O_ASYNC) != 0 };

@@ -10,6 +10,9 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <termios.h>
+
+enum { CONTROL = 2, LOCAL };               /* of the kernel's struct termios, words of flags */
 
 static void read_tables(const char *path)
 {
@@ -114,17 +117,15 @@ static const struct mm_came_segment *segment_of(const struct mm_vma *v)
     return 0;
 }
 
-static int is_whole(const struct mm_vma *v)
+/* Where that came back whole, its image's pages went into memory of this process's own, which is mapped over: the same is there. */
+static int map_whole(const struct mm_vma *v)
 {
     const struct mm_came_segment *s = segment_of(v);
-    return s && s->how & MM_CAME_WHOLE;
-}
-
-/* Its image's pages went into memory of this process's own, which they were mapped over: the same is there. */
-static void map_whole(const struct mm_vma *v)
-{
-    if (sys(SYS_mmap, v->start, v->end - v->start, v->protection, MAP_FIXED | MAP_SHARED, segment_of(v)->fd, v->offset) != (long)v->start)
+    if (!s || !(s->how & MM_CAME_WHOLE))
+        return 0;
+    if (sys(SYS_mmap, v->start, v->end - v->start, v->protection, MAP_FIXED | MAP_SHARED, s->fd, v->offset) != (long)v->start)
         mm_cannot_come_back("a mapping cannot be made: ", ENGINE->then.path + v->path);
+    return 1;
 }
 
 /* Memory of System V is mapped as a whole, by a call of its own. */
@@ -342,12 +343,30 @@ static void limits_back(const struct mm_comeback *c)
     }
 }
 
+/* The terminal of whoever continues as the program had its own, but for the line itself: only where that took keys in another way, for
+ * who types and how is the user's. */
+static void terminal_back(const uint32_t *then)
+{
+    uint32_t now[9];
+    long fd = then[CONTROL] ? sys_openat(AT_FDCWD, "/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC, 0) : -1;
+    if (fd >= 0 && sys(SYS_ioctl, fd, TCGETS, now) == 0 && (now[LOCAL] ^ then[LOCAL]) & (ICANON | ECHO | ISIG | IEXTEN)) {
+        uint32_t line = now[CONTROL];
+        own_copy(now, then, sizeof now);
+        now[CONTROL] = line;
+        sys(SYS_ioctl, fd, TCSETS, now);
+    }
+    if (fd >= 0)
+        sys_close((int)fd);
+}
+
 /* All are back, and from here on nothing fails: one that began to run could not be taken back. */
 static void run_or_stop(const struct mm_thread *main, uint32_t others)
 {
     struct mm_engine *e = ENGINE;
     struct mm_member *this = mm_this_member();
     limits_back(plan().how);
+    if (this == mm_memory_head->tree.member)
+        terminal_back(mm_memory_head->tree.terminal);
     mm_let_children_stop(&e->image);
     mm_threads_set(main, others);
     if (this->stops)
@@ -373,9 +392,9 @@ static void come_back_there(void)
         mm_fill_from(path);
     for (uint64_t i = 0; i < e->then.areas; i++) {
         const struct mm_vma *v = &e->then.area[i];
-        if (is_whole(v))
-            map_whole(v);
-        else if (v->kind == AREA_GUARD)
+        if (map_whole(v))
+            continue;
+        if (v->kind == AREA_GUARD)
             sys(SYS_madvise, v->start, v->end - v->start, MM_GUARD_INSTALL);
         else if (v->kind == AREA_STACK || (v->kind == AREA_PLAIN && (v->protection & 3) != 3))
             sys(SYS_mprotect, v->start, v->end - v->start, v->protection);

@@ -79,6 +79,7 @@ static void put_tables(struct out *out, uint64_t pages)
 }
 
 static int from_stage;
+static char *aside;                        /* where shared memory is copied to: the stage, or where that is too small a mapping of its own */
 static uint64_t page_bytes, existing_bytes;
 
 static const char *image_path(void)
@@ -134,7 +135,7 @@ static void write_out(void)
         const struct mm_span *s = &e->saved[i];
         const struct mm_vma *v = area_of(&e->now, s->start, &hint);
         readable(v, s, 1);
-        emit(&out, v->shared ? e->stage + at : (void *)s->start, s->end - s->start);
+        emit(&out, v->shared ? aside + at : (void *)s->start, s->end - s->start);
         at += v->shared ? s->end - s->start : 0;
     }
     uint32_t crc = out.crc;
@@ -157,7 +158,7 @@ static void write_out(void)
 static void stage(int all)
 {
     struct mm_engine *e = ENGINE;
-    char *to = e->stage;
+    char *to = aside;
     uint64_t hint = 0;
     for (uint64_t i = 0; i < e->image.saved; i++) {
         const struct mm_span *s = &e->saved[i];
@@ -169,6 +170,15 @@ static void stage(int all)
         readable(v, s, 0);
         to += s->end - s->start;
     }
+}
+
+static uint64_t shared_bytes(void)
+{
+    const struct mm_engine *e = ENGINE;
+    uint64_t hint = 0, n = 0;
+    for (const struct mm_span *s = e->saved; s < e->saved + e->image.saved; s++)
+        n += area_of(&e->now, s->start, &hint)->shared ? s->end - s->start : 0;
+    return n;
 }
 
 static int refuse_image(const char *why, const char *what)
@@ -207,6 +217,8 @@ static int gather(void)
         return r;
     if (__atomic_load_n(&mm_keys, __ATOMIC_ACQUIRE))
         return refuse_image("it has protection keys", "");
+    if (__atomic_load_n(&mm_folders_told, __ATOMIC_ACQUIRE))
+        return refuse_image("it is told of changes in folders (F_NOTIFY)", "");
     if (has_own_folder())
         return refuse_image("a thread has a working folder of its own (unshare)", "");
     if (sys(SYS_modify_ldt, 0, &segment, sizeof segment) > 0)
@@ -224,7 +236,11 @@ static int gather(void)
     e->last = 0;                           /* until this one is known to be written, nothing counts from it */
     r = mm_changes(&e->now, complete, &image->saved, &image->existing);
     if (r == -EFBIG)
-        return refuse_image("it maps more than 256 MiB of shared memory", "");
+        return refuse_image("it maps more than 256 MiB of deleted files, or of shared memory that was swapped out", "");
+    if (r == -EAGAIN)
+        return refuse_image("some of the memory that it shares was swapped out just now", "");
+    if (r == -ENOMEM)
+        return refuse_image("there is no room for a copy of the memory that it shares", "");
     if (r < 0)
         return r;
     if (mm_uffd < 0)
@@ -253,51 +269,6 @@ static int gather(void)
     return 0;
 }
 
-/* Mappings that children are not to have (madvise): by smaps, which is dear.  The kernel gives whole entries of it at a time: a line that
- * begins with the place, ..., one with the flags.  Which it is stands in the lowest bits of the start. */
-enum { NOT_THERE = 1, WIPED = 2 };
-static uint64_t kept_count;
-
-static int find_kept(void)
-{
-    struct mm_engine *e = ENGINE;
-    struct mm_span at = { 0, 0 };
-    long n, fd = sys_openat(AT_FDCWD, "/proc/self/smaps", O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0)
-        return (int)fd;
-    while ((n = sys(SYS_read, fd, e->maps, MAPS - 1)) > 0) {
-        e->maps[n] = 0;
-        for (const char *p = e->maps, *next; *p; p = next) {
-            for (next = p; *next && *next++ != '\n';)
-                ;
-            if ((*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'f')) {
-                at.start = own_number(&p, 16), p++;
-                at.end = own_number(&p, 16);
-            } else if (own_begins(p, "VmFlags:")) {
-                for (uint64_t how = 0; p < next; p++) {
-                    how |= own_begins(p, " dc") ? NOT_THERE : own_begins(p, " wf") ? WIPED : 0;
-                    if (*p == '\n' && how && kept_count < SPANS)
-                        e->other[kept_count++] = (struct mm_span){ at.start | how, at.end };
-                }
-            }
-        }
-    }
-    sys_close((int)fd);
-    return (int)n;
-}
-
-/* A copy of the process is to have them, too; nobody else begins one meanwhile: no thread of the program runs. */
-static void let_copy_have(int yes)
-{
-    for (const struct mm_span *s = ENGINE->other; s < ENGINE->other + kept_count; s++) {
-        uint64_t start = s->start & ~(MM_PAGE - 1), length = s->end - start;
-        if (s->start & NOT_THERE)
-            sys(SYS_madvise, start, length, yes ? MADV_DOFORK : MADV_DONTFORK);
-        if (s->start & WIPED)
-            sys(SYS_madvise, start, length, yes ? MADV_KEEPONFORK : MADV_WIPEONFORK);
-    }
-}
-
 static int start_writer(void)
 {
     struct mm_engine *e = ENGINE;
@@ -307,21 +278,25 @@ static int start_writer(void)
      * ours that ends without a signal: no wait of the program's sees it. */
     long whose = CLONE_FILES | ((uint32_t)sys(SYS_getppid) == mm_memory_head->supervisor ? CLONE_PARENT : 0);
     m->written = m->write_error = m->writer_ready = m->writes = 0;
+    aside = e->stage;
     from_stage = page_bytes <= STAGE_KEPT || (page_bytes <= STAGE && page_bytes < existing_bytes / FORK_PAYS);
     if (from_stage) {
         stage(1);
         pid = mm_clone_process(CLONE_VM | CLONE_FS | whose, stack_top(e->writer_stack, sizeof e->writer_stack), write_out);
     } else {
+        uint64_t shared = shared_bytes();
+        if (shared > STAGE)
+            aside = (char *)sys(SYS_mmap, 0, shared, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if ((uint64_t)aside > -4096ul)
+            return refuse_image("there is no room for a copy of the memory that it shares", "");
+        if (shared > STAGE)
+            sys(SYS_madvise, aside, shared, MADV_HUGEPAGE);
         stage(0);
-        kept_count = 0;
-        pid = __atomic_load_n(&mm_kept_from_children, __ATOMIC_ACQUIRE) ? find_kept() : 0;
-        if (pid < 0)
-            return (int)pid;
-        let_copy_have(1);
-        pid = sys(SYS_clone, whose, 0, 0, 0, 0);
+        pid = mm_clone_whole(whose);
         if (pid == 0)
             write_out();
-        let_copy_have(0);
+        if (shared > STAGE)
+            sys(SYS_munmap, aside, shared);
     }
     if (pid < 0)
         return (int)pid;

@@ -134,9 +134,9 @@ void mm_let_children_stop(const struct mm_memory_image *image)
     const struct mm_member *this = mm_this_member();
     struct action now, listening = { (uint64_t)heard, 0x04000000, (uint64_t)mm_return_from_signal, 0 };
     int any = 0;
-    for (uint32_t i = 0; i < tree()->processes; i++)
+    for (uint32_t i = 0; this && i < tree()->processes; i++)
         any |= tree()->member[i].stops && tree()->member[i].parent == this->known;
-    if (!any)
+    if (!this || !any)
         return;
     sys(SYS_rt_sigaction, SIGCHLD, &listening, &now, 8);       /* blocked: it never runs */
     for (uint32_t i = 0; i < tree()->processes; i++)

@@ -57,6 +57,18 @@ static int locked_reader(uint32_t slot, const char *path)
     return own == theirs ? -1 : own;   /* it has a position of its own: holes are looked for by that */
 }
 
+/* What was in place behind the bytes that the buffer has of its last block is in the copy, which nothing comes to from now on. */
+static long take_tail(uint32_t slot, struct mm_pif *p, const char *kept, uint64_t size)
+{
+    if (LIKELY(!mm_is_longer(p, size)))
+        return 0;
+    int copy = (int)mm_open_spare(AT_FDCWD, kept, O_RDONLY, 0);
+    long r = mm_take_tail(slot, p, copy, size);
+    if (copy >= 0)
+        mm_close_spare(copy);
+    return r;
+}
+
 /* A copy in the store is the backing file from now on: what is written later goes to the buffer.  Not of a file that somebody may
  * have mapped: it stays what it is, the copy is what older indexes know of it, and checkpoints store all of it, until one
  * finds that nobody maps it any more (metamori/runtime/checkpoint/shared_mappings.py). */
@@ -207,6 +219,8 @@ static long keep(uint32_t slot, struct mm_pif *p, const char *path, struct statx
     MM_STOP("keep.copies");
     uint64_t size, mask = hold(p);     /* by its other names it may have been truncated since it was looked at */
     r = keep_copy(path, 0, locked_reader(slot, path), kept, &size);
+    if (r == 0)
+        r = take_tail(slot, p, kept, size);
     if (r == 0)
         r = mm_ahead_moved(slot, kept);
     if (r == 0)

@@ -54,6 +54,16 @@ int mm_came_back(int fd)
     return r < 0 ? (int)r : shared_or_opened(fd, &st, sys(SYS_fcntl, fd, F_GETFL), 1);
 }
 
+/* What the run itself was given, its standard output, say: nobody's of the run, whichever way it comes. */
+static int is_given(int fd)
+{
+    uint32_t supervisor = mm_area->head->supervisor, me = (uint32_t)sys_getpid();
+    for (int i = 0; supervisor && i < 3; i++)
+        if (sys(SYS_kcmp, me, supervisor, KCMP_FILE, fd, i) == 0)
+            return 1;
+    return 0;
+}
+
 /* A descriptor that came without a call of ours: inherited, or received.  received: it is the run's from now on;
  * an inherited one is left alone unless the run knows its file. */
 void mm_came(int fd, int received)
@@ -69,7 +79,7 @@ void mm_came(int fd, int received)
     if (flags < 0 || (flags & O_PATH))
         return;
     enter();
-    shared_or_opened(fd, &st, flags, received
+    shared_or_opened(fd, &st, flags, (received && !is_given(fd))
                      || mm_pif_find(mm_area, sys_dev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino, 0));
     leave();
 }
@@ -183,15 +193,17 @@ void mm_adopt(void)
         look_at_inherited(came_along);
 }
 
-/* A program that glibc has started is one of the run before it says so: whoever started it may end before. */
-void mm_started(pid_t child, char *const envp[])
+/* A program that glibc has started is one of the run before it says so: whoever started it may end before.  known: its number as the
+ * program knows it, for a freeze may be waited for here, and an image made that has it. */
+void mm_started(pid_t known, char *const envp[])
 {
-    if (!mm_active || child <= 0 || mm_stranger() || mm_says_leave(envp))
+    if (!mm_active || known <= 0 || mm_stranger() || mm_says_leave(envp))
         return;
     enter();
-    uint64_t began = mm_start_time((uint32_t)child);
+    uint32_t child = mm_real_number(mm_area, (uint32_t)known);
+    uint64_t began = mm_start_time(child);
     if (began)
-        mm_process_join(mm_area, (uint32_t)child, began, 1);
+        mm_process_join(mm_area, child, began, 1);
     leave();
 }
 

@@ -21,7 +21,7 @@ pid_t mm_vforked(long result);
 void mm_adopt(void);
 void mm_came(int fd, int received);
 void mm_fork_begin(void);
-void mm_started(pid_t child, char *const envp[]);
+void mm_started(pid_t known, char *const envp[]);
 void mm_fork_in_parent(void);
 void mm_after_fork(void);
 int mm_came_back(int fd);

@@ -136,11 +136,14 @@ int main(int count, char **words)
     }
     printf("each came once: %d of %d\n", once, rounds);
     fflush(stdout);
-    pthread_mutex_lock(&lock);             /* a thread that has it would not be there in the child */
+    arm(fast, 0, 0), arm(wide, 0, 0), arm(busy, 0, 0);
+    usleep(50000);
+    pthread_mutex_lock(&lock);             /* a thread that has it, or one of the C library's, would not be there in the child */
     pid_t child = fork();
     pthread_mutex_unlock(&lock);
     if (child == 0)
         in_child(fast);
+    arm(fast, 1000, 1000), arm(wide, 3000, 7000), arm(busy, 20000, 20000);
     wait(&status);
     printf("child ended with %d\n", WEXITSTATUS(status));
     int before = came[3];

@@ -1,0 +1,129 @@
+"""Somebody outside of a run moves files that it has just made, cuts some that it uses, and takes folders away that it
+never used: each index has what the run did, or names it as lost."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import honest
+import pytest
+from lab import Lab
+
+LONG = b"o" * 70_000
+
+MODES = pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
+
+
+def copied(lab: Lab, index: int, *options: str, code: int = 0) -> Path:
+    """What there is of `work` in a copy of an index."""
+    lab.restore(index, "--to", lab.folder / f"copy{index}", *options, code=code)
+    return lab.folder / f"copy{index}" / "work"
+
+
+@pytest.mark.parametrize("folder", ["ours", "theirs"])
+@MODES
+def test_a_file_is_moved_that_the_run_has_just_made(lab: Lab, options: list[str], folder: str) -> None:
+    """An index had it as empty, and so had all later ones where the run changed only its mode."""
+    (lab.work / "theirs").mkdir()
+    program = lab.start(*options)
+    program.must(["mkdir ours", "fill f w,creat 5000 1"])
+    data = program.ask("tree").split("f:f:644:")[1].split()[0]
+    (lab.work / "f").rename(lab.work / folder / "x")
+    program.must(["checkpoint", f"chmod {folder}/x 600", "checkpoint"])
+    assert program.end() == 0
+    assert honest.told(lab.store).lost == set()
+    for index in (1, 2) if folder == "ours" else (2,):
+        assert f"/x:f:{'644' if index == 1 else '600'}:{data}" in honest.tree_of(copied(lab, index))
+    if folder == "theirs":             # it may do without, but has nothing wrong
+        assert "x:f" not in honest.tree_of(copied(lab, 1)) or data in honest.tree_of(lab.folder / "copy1/work")
+
+
+@MODES
+def test_a_file_is_moved_and_removed_by_the_run(lab: Lab, options: list[str]) -> None:
+    """An index had it by its old name."""
+    program = lab.start(*options)
+    program.must(["fill f w,creat 5000 1", "checkpoint"])
+    (lab.work / "f").rename(lab.work / "g")
+    program.must(["unlink g", "checkpoint"])
+    assert program.end() == 0
+    assert (copied(lab, 1) / "f").stat().st_size == 5000
+    assert not (copied(lab, 2) / "f").exists()
+
+
+@MODES
+def test_a_folder_is_moved_that_only_names_in_it_tell_of(lab: Lab, options: list[str]) -> None:
+    """An index had something in what was a file by then: it could not be copied at all."""
+    (lab.work / "d").mkdir()
+    program = lab.start(*options)
+    program.must(["symlink to d/x", "checkpoint"])
+    (lab.work / "d").rename(lab.work / "moved")
+    program.must(["fill d w,creat 100 1", "checkpoint"])
+    assert program.end() == 0
+    assert os.readlink(copied(lab, 1) / "d/x") == "to"
+    assert (copied(lab, 2) / "d").stat().st_size == 100
+
+
+@MODES
+def test_a_folder_of_theirs_becomes_a_link(lab: Lab, options: list[str]) -> None:
+    """The run takes that: the index before could not be copied, having it as a link that something is in."""
+    program = lab.start(*options)
+    (lab.work / "d").mkdir()
+    program.must(["symlink to d/x", "checkpoint"])
+    (lab.work / "d").rename(lab.work / "moved")
+    (lab.work / "d").symlink_to("moved")
+    program.must(["rename d e", "checkpoint"])
+    assert program.end() == 0
+    assert os.readlink(copied(lab, 1) / "d/x") == "to"
+    assert os.readlink(copied(lab, 2) / "e") == "moved"
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["stays short", "grows again"])
+@pytest.mark.parametrize("before", [[], ["checkpoint"]], ids=["at once", "after a checkpoint"])
+@pytest.mark.parametrize("used", ["pwrite 3 100 0 2", "ftruncate 3 60000"], ids=["written to", "cut by the run"])
+def test_a_file_is_cut_that_the_run_uses(lab: Lab, used: str, before: list[str], grows: bool) -> None:
+    """Nobody said so where the run had just come to it, or had saved other bytes of it since the last checkpoint."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start()
+    program.must(["open f rw", "pwrite 3 10 0 1", *before, used])
+    os.truncate(lab.work / "f", 5000)
+    program.must(["pwrite 3 1000 90000 3"] * grows + ["checkpoint"])
+    seen = program.ask("tree")
+    assert program.end() == 0
+    last = 1 + len(before)
+    assert honest.told(lab.store).lost == set(range(last))
+    copied(lab, 0, code=12)
+    copied(lab, 0, "--force", code=12)
+    assert honest.tree_of(copied(lab, last)) == seen == honest.tree_of(lab.work)
+
+
+@pytest.mark.parametrize("end", ["exit", "kill all"])
+@pytest.mark.parametrize("used", [[], ["pwrite 3 10 0 2"]], ids=["not used", "used"])
+def test_a_file_is_cut_that_only_old_indexes_need(lab: Lab, used: list[str], end: str) -> None:
+    """An isolated run has written all of it anew."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start("--isolate")
+    program.must(["open f rw,trunc", "write 3 5000 1", "checkpoint"])
+    os.truncate(lab.work / "f", 100)
+    program.must(used)
+    if end == "kill all":
+        program.kill_all()
+        lab.verb("log", code=None)
+    else:
+        assert program.end() == 0
+    assert honest.told(lab.store).lost == {0}
+    assert (copied(lab, 1) / "f").stat().st_size == 5000
+
+
+@MODES
+def test_what_is_not_lost_can_be_copied(lab: Lab, options: list[str]) -> None:
+    """Where nobody could know yet that something is, --force copied nothing."""
+    for name in "afz":
+        (lab.work / name).write_bytes(LONG)
+    program = lab.start(*options)
+    program.must(["open f rw", "pwrite 3 100 0 1", "chmod a 600", "chmod z 600", "checkpoint"])
+    os.truncate(lab.work / "f", 5000)
+    copied(lab, 1, code=12)
+    there = copied(lab, 1, "--force", code=12)
+    assert (sorted(os.listdir(there)), (there / "z").read_bytes()) == (["a", "z"], LONG)
+    assert program.end() == 0
