@@ -74,8 +74,9 @@ if good > 0:
     drop()
     if who == "own":
         drop = make()
-    with open("ready", "w") as file:
+    with open("ready.new", "w") as file:
         file.write(str(place))
+    os.rename("ready.new", "ready")
     while not os.path.exists("go"):
         os.sched_yield()
     failed = here.metamori_restore(good)
