@@ -131,6 +131,8 @@ class Images:
         except BaseException:
             self.go()
             raise
+        claimed = self.area.head.tree.claimed
+        ffi.buffer(claimed)[:] = bytes(8 * len(claimed))
         asked = self._but_kept(self.all)
         lib.mm_memory_ask(self.area.pointer, _slots(asked), _pids(asked), len(asked))
         self._each_held()
@@ -240,7 +242,6 @@ class Images:
         before, after = layout.temporary(first).rsplit(b"0", 1)
         ffi.memmove(tree.images, before + b"\0", len(before) + 1)
         ffi.memmove(tree.suffix, after + b"\0", len(after) + 1)
-        ffi.buffer(tree.claimed)[:] = bytes(8 * len(tree.claimed))
         tree.room = segments.room_for_copies(self.all[0].pid) if self.segments else 0
         for image in self.all:
             image.gathers = True

@@ -91,8 +91,7 @@ enum { MM_OUTSIDE_PROXY = 2, MM_OUTSIDE_SOON };      /* of a process's `outside`
 #define MM_MEMORY_HELD 5       /* its threads are parked; nothing was looked at: others of the run may still run */
 #define MM_MEMORY_GATHER 6     /* all processes are parked: make the image */
 #define MM_MEMBERS 2048         /* processes, and groups of them, that can come back */
-#define MM_CLAIMS 1024
-enum { MM_SYSV = 1024, MM_QUEUES = 256 };
+enum { MM_CLAIMS = 1024, MM_SYSV = 1024, MM_QUEUES = 256 };
 #define MM_NEVER_A_PID 4194304 /* the kernel numbers no process from here on */
 /* memory.written */
 enum { MM_MEMORY_WRITTEN = 1, MM_MEMORY_WRITE_FAILED };
@@ -159,7 +158,8 @@ struct mm_tree {
     uint32_t watching, opened, ready, translates;  /* watches files; futexes: so many are as far; nobody asks for the old numbers */
     uint32_t watches_kept, signals;    /* counts what was taken out of <store>/run/inotify; somebody asked that a descriptor signal */
     uint32_t terminal[9], term;        /* settings for that of whoever continues, 0s: none; MM_TERM_WAITS: a SIGTERM waits for its checkpoint */
-    uint64_t claimed[MM_CLAIMS], room;     /* hashes of shared memory that some process's image has: one is enough; bytes for copies of it */
+    uint64_t claimed[MM_CLAIMS], room;     /* hashes of shared memory that some process's image has; bytes for copies of it */
+    uint32_t claimer[MM_CLAIMS];           /* that process */
     char images[4096];         /* path of an image up to the process's number, */
     char suffix[64];           /* and what follows it */
     struct mm_member member[MM_MEMBERS];
@@ -179,7 +179,7 @@ struct mm_request {
     uint32_t pid, pad_;
     char message[MM_MESSAGE];
 };
-#define MM_AREA_VERSION 22
+#define MM_AREA_VERSION 23
 /* A rule, followed by its folder and its pattern, each ended by 0. */
 struct mm_rule {
     uint16_t kind, folder, pattern;        /* kind; lengths */

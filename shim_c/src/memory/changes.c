@@ -8,10 +8,7 @@
 #include "base/reserve_fds.h"
 
 #include <linux/ioctl.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 
 struct scan { uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, any, ret; };
 #define SCAN _IOWR('f', 16, struct scan)
@@ -23,7 +20,6 @@ enum { ALL, PROTECT, LOOK };               /* what a walk is for: see scan */
 #define BELOW 1024                         /* the least that a handler's calls have of the stack */
 enum { POPULATE_READ = 22 };               /* of madvise */
 #define GUARDED (1ul << 58)                /* of a page's entry */
-#define AT_ONCE (32ul << 20)
 struct api { uint64_t api, features, ioctls; };
 #define UFFD_API _IOWR(0xAA, 0x3F, struct api)
 struct watch { uint64_t start, length, mode, ioctls; };
@@ -61,9 +57,7 @@ static int open_pagemap(void)
     return 0;
 }
 
-struct list { struct mm_span *span; uint64_t count; };
-
-static int append_span(struct list *to, uint64_t start, uint64_t end, const struct mm_vma *v)
+int mm_append_span(struct mm_list *to, uint64_t start, uint64_t end, const struct mm_vma *v)
 {
     if (to->count && to->span[to->count - 1].end == start && start > v->start) {
         to->span[to->count - 1].end = end;
@@ -78,7 +72,7 @@ static int append_span(struct list *to, uint64_t start, uint64_t end, const stru
 
 /* Pages of which the kernel does not say that they are there: brought in, and saved as they are.  Past a file's end, and where nobody
  * may touch them, there is nothing to fetch (EFAULT).  Bytes, or -errno. */
-static long fetched(const struct mm_vma *v, struct mm_span s, struct list *written, struct list *existing)
+long mm_fetched(const struct mm_vma *v, struct mm_span s, struct mm_list *written, struct mm_list *existing)
 {
     long r = 0, bytes = 0;
     if (!(v->protection & PROT_READ))
@@ -91,83 +85,13 @@ static long fetched(const struct mm_vma *v, struct mm_span s, struct list *writt
             found = 0;
         if (found == -EFAULT)
             continue;
-        r = found < 0 ? found : append_span(existing, at, next, v);
-        r = r >= 0 && written ? append_span(written, at, next, v) : r;
+        r = found < 0 ? found : mm_append_span(existing, at, next, v);
+        r = r >= 0 && written ? mm_append_span(written, at, next, v) : r;
         bytes += (long)(next - at);
     }
     if (!(v->protection & PROT_READ))
         sys(SYS_mprotect, s.start, s.end - s.start, v->protection);
     return r < 0 ? r : bytes;
-}
-
-/* Is it a file of tmpfs, be it in /dev/shm or without a name?  All that there is of such a one is in memory, or was swapped out. */
-static int is_of_memory(uint32_t device)
-{
-    static uint64_t nameless;              /* the kernel's own tmpfs */
-    struct stat st;
-    struct statfs fs;
-    uint64_t known = sys_dev(device >> 20, device & 0xfffff);
-    if (!nameless) {
-        int fd = (int)sys(SYS_memfd_create, "", MFD_CLOEXEC);
-        if (fd >= 0 && sys(SYS_fstat, fd, &st) == 0)
-            nameless = st.st_dev;
-        if (fd >= 0)
-            sys_close(fd);
-    }
-    return known == nameless || (sys(SYS_newfstatat, AT_FDCWD, "/dev/shm", &st, 0) == 0 && st.st_dev == known
-                                 && sys(SYS_statfs, "/dev/shm", &fs) == 0 && fs.f_type == TMPFS_MAGIC);
-}
-
-/* What is there for anybody, which this process's tables do not say: the holes of shared memory stay holes. */
-static long present_shared(const struct mm_vma *v, struct list *written, struct list *existing)
-{
-    unsigned char *there = (unsigned char *)ENGINE->region;
-    long bytes = 0, r;
-    for (uint64_t at = v->start, n; at < v->end && bytes >= 0; at += n * MM_PAGE) {
-        n = (v->end - at < AT_ONCE ? v->end - at : AT_ONCE) / MM_PAGE;
-        if ((r = sys(SYS_mincore, at, n * MM_PAGE, there)) < 0)
-            return r;
-        for (uint64_t i = 0, k = 0; i < n && bytes >= 0; i = k) {
-            while (k < n && ((there[k] ^ there[i]) & 1) == 0)
-                k++;
-            r = there[i] & 1 ? fetched(v, (struct mm_span){ at + i * MM_PAGE, at + k * MM_PAGE }, written, existing) : 0;
-            bytes = r < 0 ? r : bytes + r;
-        }
-    }
-    return bytes;
-}
-
-/* Bytes, or -errno.  Nobody can tell what was swapped out from a hole: -EFBIG, these would be filled, and are too many.  most: what of
- * that may be. */
-static long fetched_shared(struct mm_tables *t, const struct mm_vma *v, uint64_t most, struct list *written, struct list *existing)
-{
-    uint8_t *shares = &t->shares[v - t->area];
-    long r, bytes = 0;
-    if (!(*shares & MM_SWAPPED_OUT) && is_of_memory(t->device[v - t->area])) {
-        *shares |= MM_LOOKED_FOR_HOLES;
-        return present_shared(v, written, existing);
-    }
-    if (is_anonymous(t->path + v->path) && v->end - v->start > most)   /* which has all of its pages, or none yet */
-        return -EFBIG;
-    for (struct mm_span s = { v->start, v->start }; s.start < v->end; s.start = s.end) {
-        s.end = v->end - s.start < AT_ONCE ? v->end : s.start + AT_ONCE;
-        r = fetched(v, s, written, existing);
-        if (r < 0)
-            return r;
-        if ((uint64_t)(bytes += r) > most)
-            return -EFBIG;
-    }
-    return bytes;
-}
-
-/* Of all that is copied beside the stage, whoever else copies some. */
-static int claim_room(uint64_t bytes)
-{
-    uint64_t *room = &mm_memory_head->tree.room, had = __atomic_load_n(room, __ATOMIC_ACQUIRE);
-    while (bytes > STAGE && had >= bytes)
-        if (__atomic_compare_exchange_n(room, &had, had - bytes, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            return 1;
-    return bytes <= STAGE;
 }
 
 /* Behind the mappings, once: a walk may come by twice. */
@@ -205,17 +129,17 @@ static int hides_guards(void)
 
 /* Not there, and not said to be guarded.  Of a private file mapping, one that was given back (MADV_DONTNEED), or that the kernel
  * dropped, leaves a mark that looks the same as one that is swapped out: what it holds is the file's. */
-static int append_absent(const struct mm_vma *v, struct mm_span s, int is_saved, struct list *written, struct list *existing)
+static int append_absent(const struct mm_vma *v, struct mm_span s, int is_saved, struct mm_list *written, struct mm_list *existing)
 {
     if (v->inode || hides_guards()) {
-        long r = fetched(v, s, written, existing);
+        long r = mm_fetched(v, s, written, existing);
         return r < 0 ? (int)r : 0;
     }
-    int r = append_span(existing, s.start, s.end, v);
-    return r >= 0 && written && is_saved ? append_span(written, s.start, s.end, v) : r;
+    int r = mm_append_span(existing, s.start, s.end, v);
+    return r >= 0 && written && is_saved ? mm_append_span(written, s.start, s.end, v) : r;
 }
 
-static int append_unguarded(const struct mm_vma *v, struct mm_span s, int is_saved, struct list *written, struct list *existing)
+static int append_unguarded(const struct mm_vma *v, struct mm_span s, int is_saved, struct mm_list *written, struct mm_list *existing)
 {
     uint64_t entry[512], n;
     int r = 0;
@@ -235,14 +159,14 @@ static int append_unguarded(const struct mm_vma *v, struct mm_span s, int is_sav
     return r;
 }
 
-static int append_found(const struct mm_vma *v, struct mm_span s, uint64_t categories, struct list *written, struct list *existing)
+static int append_found(const struct mm_vma *v, struct mm_span s, uint64_t categories, struct mm_list *written, struct mm_list *existing)
 {
     if (!existing)
         return 0;
     if (!(categories & PRESENT))           /* without a list of what was written all that exists is saved */
         return append_unguarded(v, s, !written || categories & WRITTEN, written, existing);
-    int r = append_span(existing, s.start, s.end, v);
-    return r >= 0 && written && categories & WRITTEN ? append_span(written, s.start, s.end, v) : r;
+    int r = mm_append_span(existing, s.start, s.end, v);
+    return r >= 0 && written && categories & WRITTEN ? mm_append_span(written, s.start, s.end, v) : r;
 }
 
 /* The kernel's own pages in a mapping that has no file, it says, are a file's: such a one is walked over by itself. */
@@ -275,7 +199,7 @@ static int is_quiet(const struct mm_vma *v, struct mm_span s, uint64_t categorie
 
 /* The pages of one mapping that exist, as kernels without that walk say it: an entry for each, whose highest bits are read.  The kernel's
  * page of zeros exists, too. */
-static int scan_entries(const struct mm_vma *v, struct list *existing)
+static int scan_entries(const struct mm_vma *v, struct mm_list *existing)
 {
     uint64_t *entry = (uint64_t *)ENGINE->maps, n = 0;
     for (uint64_t at = v->start; at < v->end; at += n * MM_PAGE) {
@@ -299,7 +223,7 @@ static int scan_entries(const struct mm_vma *v, struct list *existing)
  * last time.  Either list may be NULL.  ALL: nothing counts as written; PROTECT: they are protected again, which costs an
  * interrupt of each processor where the process has run.  LOOK: nothing is done, and -EAGAIN if something was written but what
  * each stop writes, which may stay as it is: it counts as written the next time, too. */
-static int scan(const struct mm_vma *v, uint64_t many, int what, struct list *written, struct list *existing)
+static int scan(const struct mm_vma *v, uint64_t many, int what, struct mm_list *written, struct mm_list *existing)
 {
     struct mm_engine *e = ENGINE;
     uint64_t last = v[many - 1].end;
@@ -332,7 +256,7 @@ static int scan(const struct mm_vma *v, uint64_t many, int what, struct list *wr
     return 0;
 }
 
-static int are_quiet(const struct mm_vma *v, uint64_t many, struct list *written, struct list *existing)
+static int are_quiet(const struct mm_vma *v, uint64_t many, struct mm_list *written, struct mm_list *existing)
 {
     uint64_t had = written ? written->count : 0, first = existing->count, length = 0;
     for (uint64_t i = 0; i < many; i++)
@@ -355,7 +279,7 @@ static int all_watched(const struct mm_vma *v, uint64_t many)
 
 /* Protected from here on, and what was written since the last time; whatever cannot be watched counts as written, and so does all of what
  * is watched anew: where that was moved, Linux 6.7 to 6.12 keep marks of its pages that they are protected. */
-static int collect_changes(const struct mm_vma *v, int tracking, struct list *written, struct list *existing)
+static int collect_changes(const struct mm_vma *v, int tracking, struct mm_list *written, struct mm_list *existing)
 {
     uint64_t had = written ? written->count : 0, first = existing->count;
     int r = tracking ? scan(v, 1, PROTECT, written, existing) : -ENOSYS;
@@ -371,71 +295,37 @@ static int collect_changes(const struct mm_vma *v, int tracking, struct list *wr
         r = scan(v, 1, ALL, 0, existing);
     }
     for (uint64_t k = first; r >= 0 && written && k < existing->count; k++)
-        r = append_span(written, existing->span[k].start, existing->span[k].end, v);
+        r = mm_append_span(written, existing->span[k].start, existing->span[k].end, v);
     return r;
-}
-
-/* Some was swapped out since it was looked for holes. */
-static int missed_some(const struct mm_tables *t, uint64_t areas)
-{
-    for (uint64_t i = 0; i < areas; i++)
-        if ((t->shares[i] & (MM_LOOKED_FOR_HOLES | MM_SWAPPED_OUT)) == (MM_LOOKED_FOR_HOLES | MM_SWAPPED_OUT))
-            return 1;
-    return 0;
-}
-
-/* One image of all has what several processes have mapped alike. */
-static int is_mine(const struct mm_tables *t, const struct mm_vma *v)
-{
-    uint64_t *claimed = mm_memory_head->tree.claimed, key = 14695981039346656037ul;
-    const uint64_t words[] = { (uint64_t)shared_kind(t, v), v->inode, v->offset, v->end - v->start };
-    for (unsigned i = 0; i < 4; i++)
-        key = (key ^ words[i]) * 1099511628211ul, key ^= key >> 29;
-    key |= 1;
-    for (uint64_t i = 0; i < MM_CLAIMS; i++) {
-        uint64_t *at = &claimed[(key + i) % MM_CLAIMS], none = 0;
-        if (__atomic_compare_exchange_n(at, &none, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            return 1;
-        if (none == key)
-            return 0;
-    }
-    return 1;                              /* twice is as good as once */
-}
-
-static int shares_memory(const struct mm_tables *t)
-{
-    for (const struct mm_vma *v = t->area; v < t->area + t->areas; v++)
-        if (counts(v) && shared_memory(t, v))
-            return 1;
-    return 0;
 }
 
 /* Fills saved and existing.  complete: all that exists is saved.  The record of changes starts anew. */
 int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *existing)
 {
     struct mm_engine *e = ENGINE;
-    int tracking = open_pagemap() == 0, shares = shares_memory(t), known = shares ? mm_note_swapped(t) : 0;
+    int tracking = open_pagemap() == 0, shares = mm_shares_memory(t), known = shares ? mm_note_swapped(t) : 0;
     if (known < 0)
         return known;
     pagemap = (int)sys_openat(AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
     int r = pagemap < 0 ? pagemap : 0;
     if (!tracking)
         complete = 1;
-    struct list written = { e->saved, 0 }, all = { e->existing, 0 };
+    struct mm_list written = { e->saved, 0 }, all = { e->existing, 0 };
     uint64_t areas = t->areas, shared = 0;
+    mm_changes_shared_begin(!complete);
     for (uint64_t i = 0, many, alone = 0; i < areas && r >= 0; i += many) {
         struct mm_vma *v = &t->area[i];
         many = 1;
         if (!counts(v) || (v->shared && !shared_memory(t, v)))
             continue;                      /* a shared file's content: the files' part of the checkpoint */
         if (v->shared) {                   /* its pages may exist without being in this process's tables: all of it */
-            long bytes = is_mine(t, v) ? fetched_shared(t, v, shared < STAGE ? STAGE - shared : 0, complete ? 0 : &written, &all) : 0;
+            long bytes = mm_changes_shared(t, v, shared < STAGE ? STAGE - shared : 0, complete ? 0 : &written, &all);
             r = bytes < 0 ? (int)bytes : 0;
             shared += bytes > 0 ? (uint64_t)bytes : 0;
             continue;
         }
         if (is_copied(v, t->path + v->path)) {
-            long bytes = fetched(v, (struct mm_span){ v->start, v->end }, complete ? 0 : &written, &all);
+            long bytes = mm_fetched(v, (struct mm_span){ v->start, v->end }, complete ? 0 : &written, &all);
             r = bytes < 0 ? (int)bytes : 0;
             v->path = 0, v->offset = v->inode = 0;
             continue;
@@ -451,9 +341,9 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
         r = many > 1 ? scan(v, many, PROTECT, complete ? 0 : &written, &all)
                      : collect_changes(v, tracking, complete ? 0 : &written, &all);
     }
-    if (r >= 0 && shares && (r = mm_note_swapped(t)) >= 0 && missed_some(t, areas))
+    if (r >= 0 && shares && (r = mm_note_swapped(t)) >= 0 && mm_missed_some(t, areas))
         r = -EAGAIN;
-    if (r >= 0 && !claim_room(shared))
+    if (r >= 0 && !mm_claim_room(shared))
         r = -ENOMEM;
     if (complete && r >= 0)
         own_copy(written.span, all.span, all.count * sizeof *all.span);

@@ -66,6 +66,17 @@ struct mm_tables {
     char path[PATHS];
 };
 
+/* Mappings of shared memory that the last image has: at, where the hashes of their pages begin. */
+#define HASHED 256
+#define HASHES (8ul << 20)
+struct mm_hashed { uint64_t start, end, inode, offset, at; };
+struct mm_hashes {
+    uint32_t known, count, is_full;        /* of before, of now */
+    uint64_t used;
+    struct mm_hashed before[HASHED], now[HASHED];
+    uint64_t hash[HASHES];
+};
+
 struct mm_engine {
     uint32_t pid;                      /* of the process that this state is about */
     uint32_t leader;                   /* thread that makes the image, 0: none */
@@ -103,6 +114,7 @@ struct mm_engine {
     uint32_t places_change;            /* calls that change it are under way */
     uint64_t frame_end;                /* of what the kernel put on the leader's stack, with the processor's state */
     uint32_t writer;                   /* the last one, where it is a child of this process; 0: none */
+    struct mm_hashes hashes;
     char leader_stack[LEADER_STACK] __attribute__((aligned(64)));
     char thread_stack[THREADS][THREAD_STACK] __attribute__((aligned(64)));
     char writer_stack[65536] __attribute__((aligned(64)));
@@ -195,8 +207,18 @@ static inline int shared_memory(const struct mm_tables *t, const struct mm_vma *
 int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *existing);
 int mm_changes_begin(struct mm_tables *t);
 
-/* smaps.c */
+struct mm_list { struct mm_span *span; uint64_t count; };
+int mm_append_span(struct mm_list *to, uint64_t start, uint64_t end, const struct mm_vma *v);
+long mm_fetched(const struct mm_vma *v, struct mm_span s, struct mm_list *written, struct mm_list *existing);
+
+/* shared_memory.c */
 int mm_note_swapped(struct mm_tables *t);
+int mm_missed_some(const struct mm_tables *t, uint64_t areas);
+int mm_claim_room(uint64_t bytes);
+int mm_shares_memory(const struct mm_tables *t);
+void mm_changes_shared_begin(int since_before);
+long mm_changes_shared(struct mm_tables *t, const struct mm_vma *v, uint64_t most, struct mm_list *written, struct mm_list *existing);
+void mm_claim_again(const struct mm_tables *t);
 long mm_clone_whole(long flags);
 
 /* stop_threads.c */

@@ -422,6 +422,8 @@ void mm_make_images(uint64_t begun)
         name_own(m);
         m->maps_key = m->maps_changed = 0;
         ENGINE->maps_read = mm_maps_read(&ENGINE->now, &m->maps_key);
+        if (ENGINE->maps_read == 0 && m->same_program)
+            mm_claim_again(&ENGINE->now);
         if (ENGINE->again) {
             refuse_image("it is stopped in the middle of a call", "");
             m->error = ENOTSUP;
