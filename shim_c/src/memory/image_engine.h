@@ -49,7 +49,7 @@
 
 #define MM_TILES 18                     /* of the parts of a processor's state: AMX, which programs must ask for */
 #define MM_GUARD_INSTALL 102            /* of madvise, since Linux 6.13 */
-#define MM_VARIABLES 7168               /* words: more than what of this library is written or holds addresses, its arrays aside */
+#define MM_VARIABLES 5120               /* words: more than what of this library is written or holds addresses, its arrays aside */
 
 /* Where things lie that cannot be mapped again, and the library's variables at the instant (move.c). */
 struct mm_layout { uint64_t library, place[11], variable[MM_VARIABLES]; };

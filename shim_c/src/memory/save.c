@@ -84,7 +84,7 @@ static uint64_t page_bytes, existing_bytes;
 
 static const char *image_path(void)
 {
-    static char path[4096 + 128];
+    static LARGE char path[4096 + 128];
     const struct mm_tree *tree = &mm_memory_head->tree;
     char number[24] = { 0 }, *digits = own_decimal(number + 23, mm_self->number);
     uint64_t n = own_length(tree->images);

@@ -55,7 +55,7 @@ static char **arguments(void)
 
 int mm_become_run(void)
 {
-    static char file[4096], script[4096];      /* no stack of a page: a program's may be small */
+    static LARGE char file[4096], script[4096];      /* no stack of a page: a program's may be small */
     const char *python = mm_variable("METAMORI_PYTHON"), *folder = strrchr(mm_library, '/');
     if (LIKELY(!elsewhere()))
         return 0;
