@@ -221,13 +221,17 @@ static long resolve_write(uint32_t slot, struct mm_pif *p, const struct iovec *v
     return r < 0 ? r : 0;
 }
 
-/* A buffer of the program's, in as many pieces as it takes: how much of it, or -errno.  size: the file's, which may grow. */
-static long write_buffer(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, long *size)
+/* A buffer of the program's, in as many pieces as it takes: how much of it, or -errno.  size: the file's, which may grow.  position: moves
+ * with each piece (a kill may come before the next), or NULL. */
+static long write_buffer(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, long *size,
+                         int64_t *position)
 {
     size_t done = 0;
     long r = 0;
     while (done < count && (r = mm_write_some(slot, p, fd, from + done, count - done, at + done, *size)) > 0) {
         done += r;
+        if (position)
+            *position = (int64_t)(at + done);
         if (at + done > (uint64_t)*size)
             *size = at + done;
     }
@@ -263,7 +267,7 @@ long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
     mm_write_begins(p);
     for (int i = 0; i < n && r >= 0 && w.asked; i++) {
         size_t length = v[i].iov_len < w.asked ? v[i].iov_len : w.asked;
-        r = write_buffer(slot, p, w.fd, v[i].iov_base, length, w.at, &w.size);
+        r = write_buffer(slot, p, w.fd, v[i].iov_base, length, w.at, &w.size, move ? &f->position : NULL);
         if (r > 0)
             w.at += r, total += r;
         if (r < (long)length)
@@ -273,8 +277,6 @@ long mm_write_with(uint32_t slot, int fd, const struct iovec *v, int n, off_t at
     mm_write_ends(p);
     if (r == -EFAULT && !total)        /* the kernel sets the time before it looks at the memory */
         mm_stamp(p, fd);
-    if (total && move)
-        f->position = w.at;
     if (move && fit)
         mm_show_position(f, fd);
     release(p, mask);
