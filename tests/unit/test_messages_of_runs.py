@@ -122,7 +122,7 @@ def test_stopped_processes_stand_again_when_all_others_run(monkeypatch: pytest.M
 def test_a_child_that_has_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     made = all_images([])
     made._processes = list
-    made.area.head.tree = SimpleNamespace(signals=0)
+    made.area.head.tree = SimpleNamespace(signals=0, claimed=images.ffi.new("uint64_t[]", 1))
     monkeypatch.setattr(family, "strangers", lambda _: [(image(0), 0)])
     with pytest.raises(tree.NotYet, match=r"\? \(0\) has a child that is not tracked: \? \(0\)"):
         made.hold()

@@ -6,7 +6,7 @@ import subprocess
 
 from conftest import ROOT
 
-LARGE = "mm_fds readers numbered rooms noted noted_count credentials watched keep path left v"
+LARGE = "mm_fds readers numbered rooms noted noted_count credentials watched keep path file script left v"
 LARGE += " has_thread hands_over from whose"       # of a proxy, which is a program of its own
 
 

@@ -18,7 +18,6 @@ enum { ALL, PROTECT, LOOK };               /* what a walk is for: see scan */
 #define JOINED (1ul << 20)                /* a longer mapping is walked alone: to ask first whether all are watched walks it too */
 #define LOOKED_AT (16ul << 20)             /* longer ones together are not looked at before they are protected */
 #define BELOW 1024                         /* the least that a handler's calls have of the stack */
-enum { POPULATE_READ = 22 };               /* of madvise */
 #define GUARDED (1ul << 58)                /* of a page's entry */
 struct api { uint64_t api, features, ioctls; };
 #define UFFD_API _IOWR(0xAA, 0x3F, struct api)
@@ -55,43 +54,6 @@ static int open_pagemap(void)
         sys_close((int)fd);
     mm_note_own(mm_uffd);
     return 0;
-}
-
-int mm_append_span(struct mm_list *to, uint64_t start, uint64_t end, const struct mm_vma *v)
-{
-    if (to->count && to->span[to->count - 1].end == start && start > v->start) {
-        to->span[to->count - 1].end = end;
-        return 0;
-    }
-    if (to->count == SPANS)
-        return -E2BIG;
-    MM_ASSERT(start < end && (!to->count || to->span[to->count - 1].end <= start));
-    to->span[to->count++] = (struct mm_span){ start, end };
-    return 0;
-}
-
-/* Pages of which the kernel does not say that they are there: brought in, and saved as they are.  Past a file's end, and where nobody
- * may touch them, there is nothing to fetch (EFAULT).  Bytes, or -errno. */
-long mm_fetched(const struct mm_vma *v, struct mm_span s, struct mm_list *written, struct mm_list *existing)
-{
-    long r = 0, bytes = 0;
-    if (!(v->protection & PROT_READ))
-        sys(SYS_mprotect, s.start, s.end - s.start, v->protection | PROT_READ);
-    int whole = sys(SYS_madvise, s.start, s.end - s.start, POPULATE_READ) == 0;
-    for (uint64_t at = s.start, next; at < s.end && r >= 0; at = next) {
-        next = whole ? s.end : at + MM_PAGE;
-        int found = whole ? 0 : (int)sys(SYS_madvise, at, MM_PAGE, POPULATE_READ);
-        if (found == -EINVAL && !v->inode)     /* before Linux 5.14, which knows no guards */
-            found = 0;
-        if (found == -EFAULT)
-            continue;
-        r = found < 0 ? found : mm_append_span(existing, at, next, v);
-        r = r >= 0 && written ? mm_append_span(written, at, next, v) : r;
-        bytes += (long)(next - at);
-    }
-    if (!(v->protection & PROT_READ))
-        sys(SYS_mprotect, s.start, s.end - s.start, v->protection);
-    return r < 0 ? r : bytes;
 }
 
 /* Behind the mappings, once: a walk may come by twice. */

@@ -183,6 +183,9 @@ void own_say(const char *a, const char *b, const char *c);
 int mm_maps_read(struct mm_tables *out, uint64_t *key);         /* key: of the text (mm_maps_key), or NULL */
 int mm_has_no_name(const char *path);
 const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v);
+struct mm_list { struct mm_span *span; uint64_t count; };
+int mm_append_span(struct mm_list *to, uint64_t start, uint64_t end, const struct mm_vma *v);
+long mm_fetched(const struct mm_vma *v, struct mm_span s, struct mm_list *written, struct mm_list *existing);
 static inline int counts(const struct mm_vma *v)       /* is its content in the image? */
 {
     return v->kind == AREA_PLAIN || v->kind == AREA_STACK;
@@ -206,10 +209,6 @@ static inline int shared_memory(const struct mm_tables *t, const struct mm_vma *
 /* changes.c */
 int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *existing);
 int mm_changes_begin(struct mm_tables *t);
-
-struct mm_list { struct mm_span *span; uint64_t count; };
-int mm_append_span(struct mm_list *to, uint64_t start, uint64_t end, const struct mm_vma *v);
-long mm_fetched(const struct mm_vma *v, struct mm_span s, struct mm_list *written, struct mm_list *existing);
 
 /* shared_memory.c */
 int mm_note_swapped(struct mm_tables *t);

@@ -1,5 +1,6 @@
-/* maps.c - the process's mappings, from /proc/self/maps. */
+/* maps.c - the process's mappings, from /proc/self/maps, and lists of their pages. */
 #include "memory/image_engine.h"
+#include "base/check.h"
 #include "process/proc_look.h"
 
 extern char __ehdr_start[] __attribute__((visibility("hidden"))), _end[] __attribute__((visibility("hidden")));
@@ -147,4 +148,45 @@ const char *mm_map_refused(const struct mm_tables *t, const struct mm_vma *v)
     if (is_other_name(path) && !is_copied(v, path) && sys(SYS_faccessat, AT_FDCWD, path, 0) < 0)
         return "it maps a file with an end of line in its name";
     return own_begins(path, "/dev/") && !own_begins(path, "/dev/shm/") && !own_equal(path, "/dev/zero") ? "it maps a device" : 0;
+}
+
+/* -- pages ------------------------------------------------------------------------------------------------------------------ */
+
+enum { POPULATE_READ = 22 };               /* of madvise */
+
+int mm_append_span(struct mm_list *to, uint64_t start, uint64_t end, const struct mm_vma *v)
+{
+    if (to->count && to->span[to->count - 1].end == start && start > v->start) {
+        to->span[to->count - 1].end = end;
+        return 0;
+    }
+    if (to->count == SPANS)
+        return -E2BIG;
+    MM_ASSERT(start < end && (!to->count || to->span[to->count - 1].end <= start));
+    to->span[to->count++] = (struct mm_span){ start, end };
+    return 0;
+}
+
+/* Pages of which the kernel does not say that they are there: brought in, and saved as they are.  Past a file's end, and where nobody
+ * may touch them, there is nothing to fetch (EFAULT).  Bytes, or -errno. */
+long mm_fetched(const struct mm_vma *v, struct mm_span s, struct mm_list *written, struct mm_list *existing)
+{
+    long r = 0, bytes = 0;
+    if (!(v->protection & PROT_READ))
+        sys(SYS_mprotect, s.start, s.end - s.start, v->protection | PROT_READ);
+    int whole = sys(SYS_madvise, s.start, s.end - s.start, POPULATE_READ) == 0;
+    for (uint64_t at = s.start, next; at < s.end && r >= 0; at = next) {
+        next = whole ? s.end : at + MM_PAGE;
+        int found = whole ? 0 : (int)sys(SYS_madvise, at, MM_PAGE, POPULATE_READ);
+        if (found == -EINVAL && !v->inode)     /* before Linux 5.14, which knows no guards */
+            found = 0;
+        if (found == -EFAULT)
+            continue;
+        r = found < 0 ? found : mm_append_span(existing, at, next, v);
+        r = r >= 0 && written ? mm_append_span(written, at, next, v) : r;
+        bytes += (long)(next - at);
+    }
+    if (!(v->protection & PROT_READ))
+        sys(SYS_mprotect, s.start, s.end - s.start, v->protection);
+    return r < 0 ? r : bytes;
 }

@@ -200,7 +200,7 @@ int mm_shares_memory(const struct mm_tables *t)
 /* -- what has changed ------------------------------------------------------------------------------------------------------------------- */
 
 /* The kernel's record of changes is of each process's own: of shared memory each page's hash is kept from the image before. */
-static uint64_t hash_of(const uint64_t *word)
+static uint64_t page_hash(const uint64_t *word)
 {
     uint64_t lane[4] = { 1, 2, 3, 4 }, hash = 0;
     for (unsigned i = 0; i < MM_PAGE / sizeof *word; i += 4)
@@ -242,7 +242,7 @@ static uint64_t *hashes_of(const struct mm_vma *v)
 }
 
 /* Of the pages that are there now, `first` among existing: those that were not in the image before as they are.  Bytes. */
-static long changed(const struct mm_vma *v, const struct mm_list *existing, uint64_t first, struct mm_list *written)
+static long changed_pages(const struct mm_vma *v, const struct mm_list *existing, uint64_t first, struct mm_list *written)
 {
     uint64_t *hash = hashes_of(v), at = v->start;
     long bytes = 0, r = 0;
@@ -252,7 +252,7 @@ static long changed(const struct mm_vma *v, const struct mm_list *existing, uint
         if (hash)
             own_fill(&hash[(at - v->start) / MM_PAGE], 0, (s->start - at) / MM_PAGE * sizeof *hash);
         for (at = s->start; at < s->end && r >= 0; at += MM_PAGE) {
-            uint64_t now = hash ? hash_of((const uint64_t *)at) : 1, *then = hash ? &hash[(at - v->start) / MM_PAGE] : NULL;
+            uint64_t now = hash ? page_hash((const uint64_t *)at) : 1, *then = hash ? &hash[(at - v->start) / MM_PAGE] : NULL;
             if (then && *then == now)
                 continue;
             if (then)
@@ -273,7 +273,7 @@ long mm_changes_shared(struct mm_tables *t, const struct mm_vma *v, uint64_t mos
 {
     uint64_t first = existing->count;
     long r = is_again(t, v) || !is_mine(t, v) ? 0 : fetched(t, v, most, existing);
-    return r <= 0 ? r : changed(v, existing, first, written);
+    return r <= 0 ? r : changed_pages(v, existing, first, written);
 }
 
 /* Before the first: `since_before`, or what was known counts no more. */
