@@ -97,9 +97,9 @@ for attempt in range(20):
     remover = subprocess.Popen(["rm", "f"])
     while not os.path.exists(f"{stops}/unlink.made.reached"):
         time.sleep(0.01)
-    os.rename(f"{stops}/unlink.made.reached", f"{stops}/over")
-    remover.kill()                     # one that is only slow has its name locked, and maybe the next file's with it
+    remover.kill()                     # one that is only slow has its name locked, and maybe any of the next with it
     remover.wait()
+    os.rename(f"{stops}/unlink.made.reached", f"{stops}/over")
     fd = os.open(f"x{attempt}", os.O_RDWR | os.O_CREAT)
     if os.fstat(fd).st_ino == number:
         os.write(fd, b"new")

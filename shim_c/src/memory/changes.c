@@ -274,7 +274,7 @@ int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *exi
         complete = 1;
     struct mm_list written = { e->saved, 0 }, all = { e->existing, 0 };
     uint64_t areas = t->areas, shared = 0;
-    mm_changes_shared_begin(!complete);
+    mm_changes_shared_begin(!complete, tracking);
     for (uint64_t i = 0, many, alone = 0; i < areas && r >= 0; i += many) {
         struct mm_vma *v = &t->area[i];
         many = 1;

@@ -71,7 +71,7 @@ struct mm_tables {
 #define HASHES (8ul << 20)
 struct mm_hashed { uint64_t start, end, inode, offset, at; };
 struct mm_hashes {
-    uint32_t known, count, is_full;        /* of before, of now */
+    uint32_t known, count, is_full, unused;        /* of before, of now */
     uint64_t used;
     struct mm_hashed before[HASHED], now[HASHED];
     uint64_t hash[HASHES];
@@ -215,7 +215,7 @@ int mm_note_swapped(struct mm_tables *t);
 int mm_missed_some(const struct mm_tables *t, uint64_t areas);
 int mm_claim_room(uint64_t bytes);
 int mm_shares_memory(const struct mm_tables *t);
-void mm_changes_shared_begin(int since_before);
+void mm_changes_shared_begin(int since_before, int tracking);
 long mm_changes_shared(struct mm_tables *t, const struct mm_vma *v, uint64_t most, struct mm_list *written, struct mm_list *existing);
 void mm_claim_again(const struct mm_tables *t);
 long mm_clone_whole(long flags);

@@ -223,13 +223,13 @@ static struct mm_hashed *hashed(struct mm_hashed *list, uint32_t count, const st
     return NULL;
 }
 
-/* Where this mapping's are, one for each page: those of the image before, or all 0.  NULL: there is no room for them. */
+/* Where this mapping's are, one for each page: those of the image before, or all 0.  NULL: there is no room, or no need of them. */
 static uint64_t *hashes_of(const struct mm_vma *v)
 {
     struct mm_hashes *all = &ENGINE->hashes;
     const struct mm_hashed *before = hashed(all->before, all->known, v);
     uint64_t pages = (v->end - v->start) / MM_PAGE, at = before ? before->at : all->used;
-    int is_room = before || pages <= HASHES - all->used;
+    int is_room = !all->unused && (before || pages <= HASHES - all->used);
     all->is_full |= !is_room && all->used;
     if (!is_room || all->count == HASHED)
         return NULL;
@@ -276,10 +276,11 @@ long mm_changes_shared(struct mm_tables *t, const struct mm_vma *v, uint64_t mos
     return r <= 0 ? r : changed_pages(v, existing, first, written);
 }
 
-/* Before the first: `since_before`, or what was known counts no more. */
-void mm_changes_shared_begin(int since_before)
+/* Before the first.  since_before: else what was known counts no more; tracking: else the next image is complete, too. */
+void mm_changes_shared_begin(int since_before, int tracking)
 {
     struct mm_hashes *all = &ENGINE->hashes;
+    all->unused = !tracking;
     all->known = since_before && !all->is_full ? all->count : 0;
     own_copy(all->before, all->now, all->known * sizeof all->now[0]);
     all->used = all->known ? all->used : 0;
