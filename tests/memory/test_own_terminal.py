@@ -46,6 +46,15 @@ class Window:
         return text.encode() in self.shown
 
 
+def another(case: Memory, before: Window) -> Window:
+    """In which the program goes on, when the first has gone with all that ran in it."""
+    assert case.verb("checkpoint").returncode == 0
+    case.kill_all(case.of_the_run())
+    os.close(before.master)
+    os.waitpid(before.pid, 0)
+    return Window(case, "restart", "1")
+
+
 @pytest.mark.parametrize("numbers", ["old", "new"])
 def test_a_shell_at_its_prompt(tmp_path: Path, numbers: str) -> None:
     """It has the terminal, as it had, and gives it to its jobs."""
@@ -56,11 +65,7 @@ def test_a_shell_at_its_prompt(tmp_path: Path, numbers: str) -> None:
     before.types("x=5; echo is $((x + 1))\n")
     wait_until(lambda: before.shows("is 6"), "it takes a line")
     time.sleep(0.3)
-    assert case.verb("checkpoint").returncode == 0
-    case.kill_all(case.of_the_run())
-    os.close(before.master)
-    os.waitpid(before.pid, 0)
-    after = Window(case, "restart", "1")
+    after = another(case, before)
     after.types("echo was $x\n")
     wait_until(lambda: after.shows("was 5"), "it takes another")
     after.types("sleep 1000; echo ended by $?\n")
@@ -95,11 +100,7 @@ def test_a_program_that_takes_keys_one_by_one(tmp_path: Path) -> None:
     wait_until(lambda: before.shows("ready"), "it is ready")
     before.types("a")
     wait_until(lambda: before.shows("[a]"), "it takes a key")
-    assert case.verb("checkpoint").returncode == 0
-    case.kill_all(case.of_the_run())
-    os.close(before.master)
-    os.waitpid(before.pid, 0)
-    after = Window(case, "restart", "1")
+    after = another(case, before)
     after.types("b")
     wait_until(lambda: after.shows("[b]"), "it takes another")
     assert not termios.tcgetattr(after.master)[3] & termios.ICANON
