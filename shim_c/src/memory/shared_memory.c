@@ -161,6 +161,7 @@ int mm_claim_room(uint64_t bytes)
 static int is_mine(const struct mm_tables *t, const struct mm_vma *v)
 {
     struct mm_tree *tree = &mm_memory_head->tree;
+    uint32_t me = (uint32_t)sys_getpid();
     uint64_t key = 14695981039346656037ul;
     const uint64_t words[] = { (uint64_t)shared_kind(t, v), v->inode, v->offset, v->end - v->start };
     for (unsigned i = 0; i < 4; i++)
@@ -168,7 +169,7 @@ static int is_mine(const struct mm_tables *t, const struct mm_vma *v)
     key |= 1;
     for (uint64_t i = 0; i < MM_CLAIMS; i++) {
         uint64_t *at = &tree->claimed[(key + i) % MM_CLAIMS], none = 0;
-        uint32_t *whose = &tree->claimer[(key + i) % MM_CLAIMS], me = (uint32_t)sys_getpid();
+        uint32_t *whose = &tree->claimer[(key + i) % MM_CLAIMS];
         if (__atomic_compare_exchange_n(at, &none, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
             __atomic_store_n(whose, me, __ATOMIC_RELEASE);
             return 1;
