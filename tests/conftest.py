@@ -47,14 +47,16 @@ hypothesis.settings.load_profile("any machine")
 @pytest.hookimpl(tryfirst=True)              # before pytest takes the slow ones out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`in_turn("case")`: each case is daily in one of its variants, the next in the next; the others are slow.
-    `in_turn("case", 2)`: so is every other case."""
+    `in_turn("case", 2)`: so is every other case. A case may be made of several parameters."""
     plays: defaultdict[str, defaultdict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     steps: dict[str, int] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and (mark := item.get_closest_marker("in_turn")):
+        mark = item.get_closest_marker("in_turn")
+        if isinstance(item, pytest.Function) and mark and not item.get_closest_marker("slow"):
             test = item.nodeid.partition("[")[0]
-            plays[test][repr(item.callspec.params[mark.args[0]])].append(item)
-            steps[test] = mark.args[1] if mark.args[1:] else 1
+            names = [word for word in mark.args if isinstance(word, str)]
+            plays[test][repr([item.callspec.params[name] for name in names])].append(item)
+            steps[test] = mark.args[-1] if len(names) < len(mark.args) else 1
     for test, cases in plays.items():
         for nth, variants in enumerate(cases.values()):
             turn, left_out = divmod(nth, steps[test])

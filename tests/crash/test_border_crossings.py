@@ -83,6 +83,7 @@ def across(trial: Crossing) -> list[int]:
     return found
 
 
+@pytest.mark.in_turn("name")
 @WAYS
 @NAMES
 def test_killed_beside_some_crossings(crossing: Make, name: str, options: str) -> None:
@@ -91,6 +92,7 @@ def test_killed_beside_some_crossings(crossing: Make, name: str, options: str) -
         killed_at(trial, nth, "x")
 
 
+@pytest.mark.in_turn("name", 2)
 @NAMES
 def test_some_calls_of_crossings_fail(crossing: Make, name: str) -> None:
     trial = crossing(name, "")
@@ -110,6 +112,7 @@ def test_a_rename_that_cannot_look_is_none(crossing: Make) -> None:
     failed_at(trial, nth, "EIO", "any")
 
 
+@pytest.mark.in_turn("name", 2)
 @NAMES
 def test_power_cut_beside_some_crossings(crossing: Make, times: Times, name: str) -> None:
     trial = crossing(name, "")
@@ -139,6 +142,7 @@ def test_a_second_name_goes_and_the_power_fails(crossing: Make, times: Times, op
     trial.hold_after_cut(trial.left(done.stdout))
 
 
+@pytest.mark.in_turn("size")
 @pytest.mark.parametrize("size", [3000, 9000])
 @WAYS
 def test_killed_when_one_has_just_left_by_one_of_its_names(crossing: Make, options: str, size: int) -> None:

@@ -67,6 +67,7 @@ def test_killed_when_a_file_is_about_to_be_longer(lab: Lab, length: int) -> None
     grown(lab, 20000)
 
 
+@pytest.mark.in_turn("size")
 @MODES
 @pytest.mark.parametrize("size", [4500, 8192, 15000])
 def test_killed_when_a_file_was_cut(lab: Lab, options: list[str], size: int) -> None:

@@ -62,6 +62,7 @@ def test_killed_at_some_calls(trial_of, options: str, how: str) -> None:  # type
         killed_at(trial, nth, how, options != "--isolate")
 
 
+@pytest.mark.in_turn("options", 2)
 @pytest.mark.parametrize("options", KEPT, ids=["default", "isolate"])
 def test_killed_where_something_was_found(trial_of, options: str) -> None:  # type: ignore[no-untyped-def]
     trial = trial_of(*options.split())
@@ -69,6 +70,7 @@ def test_killed_where_something_was_found(trial_of, options: str) -> None:  # ty
         killed_at(trial, nth, "k", options != "--isolate")
 
 
+@pytest.mark.in_turn("how")
 @pytest.mark.parametrize(("options", "how"), [("", "x"), ("--isolate", "x"), ("", "y")],
                          ids=["default-all", "isolate-all", "default-one"])
 def test_killed_when_a_name_goes(trial_of, options: str, how: str) -> None:  # type: ignore[no-untyped-def]

@@ -49,6 +49,7 @@ def stopped_in(code: CodeType, store: str, at: int = 1, fails: bool = False) -> 
         os._exit(seen)
 
 
+@pytest.mark.in_turn("at")
 @pytest.mark.parametrize("at", [4, 7, 12, 14])
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 def test_the_next_one_is_whole(lab: Lab, options: list[str], at: int) -> None:
@@ -68,6 +69,7 @@ def test_the_next_one_is_whole(lab: Lab, options: list[str], at: int) -> None:
     assert_honest(lab.store, lab.work, {each: tree for each, tree in trees.items() if each > 2})
 
 
+@pytest.mark.in_turn("place", "how")
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("how", ["killed", "full"])
 @pytest.mark.parametrize("place", PLACES)

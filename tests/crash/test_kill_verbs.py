@@ -67,6 +67,7 @@ def ended(trial: Trial) -> dict[int, str]:
     return trees | {max(trees) + 1: tree_of(trial.work)}
 
 
+@pytest.mark.in_turn("target", 2)
 @EVERY
 @pytest.mark.parametrize("target", [0, 1, 3])
 def test_a_killed_restore(trial: Trial, target: int, step: int, how: str) -> None:

@@ -199,6 +199,7 @@ def test_the_next_run(machine: Machine) -> None:
     machine.check(3)
 
 
+@pytest.mark.in_turn("parts", "how")
 @pytest.mark.parametrize("how", ["", "--durability=process", "--isolate", "power cut", "--isolate power cut"])
 @pytest.mark.parametrize("parts", [(FIRST, SECOND), (ALONE[:1], ALONE[1:])], ids=["several", "alone"])
 def test_a_killed_run(machine: Machine, how: str, parts: tuple[list[str], list[str]]) -> None:

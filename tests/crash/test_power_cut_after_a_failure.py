@@ -140,6 +140,7 @@ def is_as_it_was(lab: Lab, index: int, then: dict[str, Entry], more: bool) -> No
     assert more or now.keys() == then.keys()
 
 
+@pytest.mark.in_turn("flavour", "index", "left")
 @pytest.mark.parametrize("left", ["names", "journal"])
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("flavour", ["plain", "static"])
@@ -162,6 +163,7 @@ def test_the_checkpoint_before_it(
     is_as_it_was(lab, index, then, options == "default")
 
 
+@pytest.mark.in_turn("lost", "made")
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("made", ["mkdir {}", "symlink f0 {}", "mkfifo {}", "open {} w,creat; close 3"])
 @pytest.mark.parametrize("lost", [0, None], ids=["nothing", "journal"])

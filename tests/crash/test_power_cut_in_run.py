@@ -215,7 +215,7 @@ def last_cut(trial: Trial, way: Way) -> int:
     return len(trial.run().calls)
 
 
-@pytest.mark.in_turn("name", 2)
+@pytest.mark.in_turn("name", 3)
 @pytest.mark.parametrize("name", WAYS)
 def test_power_cut_at_some_calls(trial_of: TrialOf, times: Times, name: str) -> None:
     trial = trial_of(WAYS[name])
@@ -240,6 +240,7 @@ MOVING = ["open old rw", "pwrite 3 100 100 6", "checkpoint", "rename d0 d3", "mk
 MOVED = ["checkpoint", "rename gone d0/gone", "open d0/new w,creat", "write 3 10 3"]   # a file that no index knows
 
 
+@pytest.mark.in_turn("script")
 @pytest.mark.parametrize("options", ["", "--isolate"])
 @pytest.mark.parametrize("script", [MOVING, MOVED], ids=["a folder", "a file"])
 def test_what_was_moved_is_found_again(trial_of: TrialOf, times: Times, options: str, script: list[str]) -> None:
@@ -270,6 +271,7 @@ OVERWRITING = ["open old rw", "pwrite 3 3000 2000 5", "checkpoint", "pwrite 3 90
                "pwrite 3 50 30 9"]
 
 
+@pytest.mark.in_turn("kept")
 @pytest.mark.parametrize("kept", ["nothing", "the first half", "every other block"])
 @pytest.mark.parametrize("options", ["--durability process", "--durability process --isolate"])
 def test_a_buffer_that_never_reached_the_disk(trial_of: TrialOf, times: Times, options: str, kept: str) -> None:

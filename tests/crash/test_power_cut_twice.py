@@ -79,6 +79,7 @@ def cut_twice(trial: Trial, times: Times, name: str, first: int, second: int) ->
     return True
 
 
+@pytest.mark.in_turn("name", 2)
 @pytest.mark.parametrize("name", ["synced", "isolate"])
 def test_cut_again_at_some_changes(trial_of: TrialOf, times: Times, name: str) -> None:
     trial = trial_of(WAYS[name])

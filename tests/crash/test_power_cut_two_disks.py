@@ -42,6 +42,7 @@ def test_power_cut_at_some_calls(trial_of: TrialOf, times: Times, name: str) -> 
         cut_at(trial, WAYS[name], times, nth, nth)
 
 
+@pytest.mark.in_turn("options", 2)
 @pytest.mark.parametrize("options", ["", "--isolate"])
 def test_what_was_first_touched_is_known(trial_of: TrialOf, times: Times, options: str) -> None:
     """Once the files kept what was fsynced, and a restore of the checkpoint before did not take it back."""

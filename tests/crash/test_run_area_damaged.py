@@ -84,6 +84,7 @@ def test_many_changed_bytes_end_no_verb(killed_at, seed: int) -> None:  # type: 
     flipped(killed_at, seed)
 
 
+@pytest.mark.in_turn("name")
 @pytest.mark.parametrize("name", ["header", "pages", "strings"])
 @pytest.mark.parametrize("how", ["cut", "removed"])
 def test_a_file_that_is_cut_or_gone(killed_at, name: str, how: str) -> None:  # type: ignore[no-untyped-def]

@@ -40,6 +40,7 @@ def trial_of(tmp_path: Path, compiled: Compile, monkeypatch: pytest.MonkeyPatch,
         yield lambda options: Trial(tmp_path, compiled("driver"), compiled("tracer"), options)
 
 
+@pytest.mark.in_turn("options", 2)
 @WAYS
 def test_killed_at_some_calls(trial_of, options: list[str]) -> None:  # type: ignore[no-untyped-def]
     """The restore inside the program is among them."""
@@ -50,6 +51,7 @@ def test_killed_at_some_calls(trial_of, options: list[str]) -> None:  # type: ig
         trial.check(trial.expected(done.stdout), present=not options)
 
 
+@pytest.mark.in_turn("options", 2)
 @WAYS
 def test_killed_while_a_file_comes_home(trial_of, options: list[str]) -> None:  # type: ignore[no-untyped-def]
     """Before it is copied: what an earlier checkpoint had in the buffer was taken to be in place already."""
@@ -87,6 +89,7 @@ def damaged_at(trial: Trial, nth: int) -> None:
         all_there(trial, trial.expected(done.stdout).indexes)
 
 
+@pytest.mark.in_turn("options", 2)
 @WAYS
 def test_killed_and_the_area_is_not_believed(trial_of, options: list[str]) -> None:  # type: ignore[no-untyped-def]
     """Around the file that is made after another was removed (its inode number is used again), and at some more."""
@@ -133,6 +136,7 @@ def second(trial: Trial, stdout: bytes) -> Expected:
     return found
 
 
+@pytest.mark.in_turn("options", 2)
 @WAYS
 def test_a_second_run_after_a_restore(trial_of, options: list[str]) -> None:  # type: ignore[no-untyped-def]
     """Files that the restore made anew are still the ones that the records speak of."""

@@ -44,6 +44,7 @@ def test_a_run_says_how_much_room_it_needs(small: Lab) -> None:
     small.verb("verify")
 
 
+@pytest.mark.in_turn("append", "options")
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("append", [False, True], ids=["within", "append"])
 def test_the_end_has_room_when_others_have_filled_the_disk(small: Lab, append: bool, options: list[str]) -> None:
@@ -146,6 +147,7 @@ def test_killed_on_a_full_disk(small: Lab) -> None:
     assert crc_of(data) == end
 
 
+@pytest.mark.in_turn("write", "rule")
 @pytest.mark.parametrize("rule", [["--max-bytes", "1G"], ["--keep-last", "2"]], ids=["max-bytes", "keep-last"])
 @pytest.mark.parametrize("write", ["pwrite", "pwritesync"])
 def test_a_run_that_may_prune_goes_on(small: Lab, write: str, rule: list[str]) -> None:
@@ -171,6 +173,7 @@ def test_a_run_that_may_prune_goes_on(small: Lab, write: str, rule: list[str]) -
     small.verb("verify")
 
 
+@pytest.mark.in_turn("leave")
 @pytest.mark.parametrize("leave", [4096, 400_000, 4 * MB])
 def test_a_restore_inside_the_program_without_room(small: Lab, leave: int) -> None:
     """What an index knows of a file's end has to be saved before it is cut off: all goes back, or nothing. Once names
@@ -196,6 +199,7 @@ def test_a_restore_inside_the_program_without_room(small: Lab, leave: int) -> No
     small.verb("verify")
 
 
+@pytest.mark.in_turn("leave", "goes")
 @pytest.mark.parametrize(("leave", "goes"), [(16 * MB, True), (6 * MB, False)])
 def test_holes_that_a_restore_cuts_off_need_no_room(small: Lab, leave: int, goes: bool) -> None:
     """Only their data does, and once: it is held where it will be."""
@@ -214,6 +218,7 @@ def test_holes_that_a_restore_cuts_off_need_no_room(small: Lab, leave: int, goes
     small.verb("verify")
 
 
+@pytest.mark.in_turn("kind")
 @pytest.mark.parametrize("leave", [14, 40])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_end_has_room_for_what_a_restore_redirected(

@@ -52,6 +52,7 @@ def integrity(lab: Lab) -> str:
     return subprocess.run(command, cwd=copy, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.in_turn("small", 2)
 @pytest.mark.skipif(not SQLITE, reason="sqlite3 is not installed")
 def test_sqlite_until_the_disk_is_full(small: Lab) -> None:
     """Transactions and checkpoints in turn; then it says what it says natively, and nothing that was taken is lost."""
@@ -91,6 +92,7 @@ SELECT i, randomblob(1000) FROM n;
 """
 
 
+@pytest.mark.in_turn("rule")
 @pytest.mark.skipif(not SQLITE, reason="sqlite3 is not installed")
 @pytest.mark.parametrize("rule", [["--keep-last", "2"], ["--max-bytes", "1G"]], ids=["keep-last", "max-bytes"])
 def test_sqlite_goes_on_where_pruning_is_allowed(small: Lab, rule: list[str]) -> None:

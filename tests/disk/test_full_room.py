@@ -14,6 +14,7 @@ from stops import Stops
 from metamori.runtime.area.run_area import Area
 
 
+@pytest.mark.in_turn("options")
 @pytest.mark.parametrize(
     "options", [[], ["--isolate"], ["--isolate", "--max-bytes", "1G"]], ids=["default", "isolate", "max"]
 )
@@ -117,6 +118,7 @@ def test_the_end_has_room_for_names(small: Lab, tmp_path: Path) -> None:
     assert os.listdir(small.work) == []
 
 
+@pytest.mark.in_turn("options")
 @pytest.mark.parametrize("options", [[], ["--max-bytes", "1G"]], ids=["default", "max-bytes"])
 def test_the_end_has_room_for_the_cache(small: Lab, options: list[str]) -> None:
     """Bytes that lie in memory go to the disk buffer at the end: nothing was held for that. A prune that freed
@@ -155,6 +157,7 @@ for mode, after in (8, before[:low] + before[high:]), (32, before[:low] + bytes(
 """
 
 
+@pytest.mark.in_turn("leave")
 @pytest.mark.parametrize("leave", [0, 5 * MB, 13 * MB])
 def test_a_range_is_taken_out_or_put_in_or_nothing_is(small: Lab, tmp_path: Path, leave: int) -> None:
     """In isolation all that is behind it gets new places: where the disk had room for a part, half of it had moved."""

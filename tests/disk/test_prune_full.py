@@ -45,6 +45,7 @@ def brim(lab: Lab) -> None:
     assert free(lab.folder) == 0
 
 
+@pytest.mark.in_turn("rule")
 @pytest.mark.parametrize("rule", [["--keep-last", "2"], ["--max-bytes", "3M"]], ids=["keep-last", "max-bytes"])
 def test_prune_on_a_full_disk(small: Lab, rule: list[str]) -> None:
     states = history(small, 8)

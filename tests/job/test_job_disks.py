@@ -243,6 +243,7 @@ def test_two_runs_of_one_machine(disks: Disks) -> None:
         disks.assert_all(want, f"restore {index}")
 
 
+@pytest.mark.in_turn("what", 2)
 @pytest.mark.parametrize(("what", "error"), [("common", errno.EXDEV), ("own/folder", errno.ENOTDIR)])
 def test_a_rename_that_fails(disks: Disks, what: str, error: int) -> None:
     """A copy of what it would have destroyed is not what the file is then: another run goes on writing to it."""

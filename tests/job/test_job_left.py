@@ -107,6 +107,7 @@ def test_a_prune_before_anybody_meets_it(lab: Lab, is_known: bool) -> None:
     assert "other is lost" in lab.restore(last, code=12).stderr
 
 
+@pytest.mark.in_turn("leaves")
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "of an earlier index"])
 @pytest.mark.parametrize("leaves", HOW)
 def test_changed_and_moved_out_on_a_disk_of_its_own(disks: Disks, leaves: Leaves, is_known: bool) -> None:

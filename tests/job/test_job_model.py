@@ -149,11 +149,13 @@ def check(lab: Lab, seed: int, kills: bool, jobs: int = 1, ends: bool = False) -
     lab.verb("verify")
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_index_of_a_job(lab: Lab, seed: int) -> None:
     check(lab, seed, kills=False)
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_every_index_of_a_job_whose_runs_are_killed(lab: Lab, seed: int) -> None:
     check(lab, seed, kills=True)
@@ -171,6 +173,7 @@ def test_many_jobs_whose_runs_end(lab: Lab, seed: int) -> None:
     check(lab, seed, kills=seed % 4 > 0, ends=True)
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize("seed", [200, 201])
 def test_jobs_one_after_another(lab: Lab, seed: int) -> None:
     check(lab, seed, kills=seed % 2 == 1, jobs=3)

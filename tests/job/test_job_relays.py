@@ -306,6 +306,7 @@ def test_every_index_of_a_large_job(lab: Lab) -> None:
     everything_back(lab, seen)
 
 
+@pytest.mark.in_turn("nth", 2)
 @pytest.mark.parametrize("nth", [1, 3, 7, *(pytest.param(nth, marks=pytest.mark.slow) for nth in (2, 4, 5, 9, 12))])
 def test_a_relay_stops_amid_a_checkpoint(lab: Lab, nth: int) -> None:
     """Refused with a message, or complete, within the time limit; once it goes on all is as before."""

@@ -125,6 +125,7 @@ def play(lab: Lab, step: str, fate: str, seed: int) -> None:
     lab.verb("verify")
 
 
+@pytest.mark.in_turn("step", 2)
 @pytest.mark.parametrize(("step", "fate"), [
     ("say go", "kill"), ("fold", "kill other"), ("undo", "begin"),
     pytest.param("miss go", "end other", marks=pytest.mark.slow),

@@ -18,6 +18,7 @@ def test_heads(level, lost, built, reference, tmp_path):  # noqa: F811
     assert story(tmp_path, program, "openmpi", level, lost, 3, True, 20 + level, ranks=8) == reference
 
 
+@pytest.mark.in_turn("level", 2)
 @pytest.mark.parametrize("level, lost, threads", [
     (2, [1, 3], 3), pytest.param(3, [0, 1], 3, marks=pytest.mark.slow),
     pytest.param(4, [0, 1, 2, 3], 3, marks=pytest.mark.slow), (4, [0, 1, 2, 3], 0)])
@@ -30,6 +31,7 @@ def test_threads(level, lost, threads, built, reference, tmp_path, monkeypatch):
     assert story(tmp_path, program, "openmpi", level, lost, 3, True, 30 + level) == reference
 
 
+@pytest.mark.in_turn("form", 2)
 @pytest.mark.parametrize("form, level, lost", [
     (2, 4, [0, 1, 2, 3]), (5, 3, [0, 1]), pytest.param(5, 4, [0, 1, 2, 3], marks=pytest.mark.slow)])
 def test_formats(form, level, lost, built, reference, tmp_path):  # noqa: F811

@@ -9,6 +9,7 @@ from test_resume import built, content  # noqa: F401  a fixture
 slow = pytest.mark.slow
 
 
+@pytest.mark.in_turn("what", 2)
 @pytest.mark.parametrize("what, level, mpi, form", [
     ("thousand", 3, "openmpi", 1), ("realloc", 2, "openmpi", 1), ("single", 1, "mpich", 1), ("parts", 4, "openmpi", 1),
     ("names", 1, "openmpi", 5), pytest.param("thousand", 1, "mpich", 3, marks=slow),
@@ -104,6 +105,7 @@ local_test          = 1
 """
 
 
+@pytest.mark.in_turn("intervals", 2)
 @pytest.mark.parametrize("head, inline, intervals, keep, io, glbl", [
     (0, "111", (3, 5, 7, 11), 0, 1, "glbl_dir"), (1, "000", (3, 5, 7, 11), 0, 1, "glbl_dir"),
     (1, "100", (3, 5, 7, 11), 0, 1, "glbl_dir"), pytest.param(1, "111", (3, 5, 7, 11), 0, 1, "glbl_dir", marks=slow),

@@ -15,6 +15,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("built")
 
 
+@pytest.mark.in_turn("name")
 @pytest.mark.parametrize("mpi", MPIS)
 @pytest.mark.parametrize("name", ["manual_checkpoint", "manual_snapshot"])
 def test_c(name, mpi, built, tmp_path):
@@ -26,6 +27,7 @@ def test_c(name, mpi, built, tmp_path):
     assert launch.setting(tmp_path, "exec_id") != "NULL"
 
 
+@pytest.mark.in_turn("name")
 @pytest.mark.parametrize("mpi", MPIS)
 @pytest.mark.parametrize("name", ["manual_realloc", "manual_realloc_derived"])
 def test_fortran_grows_an_array_dies_and_is_resumed(name, mpi, built, tmp_path):

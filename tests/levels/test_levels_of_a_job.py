@@ -36,6 +36,7 @@ def log(folder: Path) -> list[dict]:
     return json.loads(done.stdout)["checkpoints"]
 
 
+@pytest.mark.in_turn("level", 2)
 @pytest.mark.parametrize("level, lost", [
     (1, []), (3, [1, 2]), pytest.param(2, [0, 2], marks=pytest.mark.slow),
     pytest.param(4, [0, 1, 2, 3], marks=pytest.mark.slow)])

@@ -36,6 +36,7 @@ def lose(folder: Path, nodes: list[int], files: bool) -> None:
             path.unlink()
 
 
+@pytest.mark.in_turn("level", 2)
 @pytest.mark.parametrize("level, lost, files", [
     (2, [0, 2], False), pytest.param(2, [1, 3], True, marks=pytest.mark.slow),
     (3, [1, 2], True), pytest.param(3, [0, 3], False, marks=pytest.mark.slow),

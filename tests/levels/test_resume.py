@@ -56,6 +56,7 @@ def story(folder: Path, program: Path, mpi: str, level: int, lost: list[int], at
     return {"out": done.stdout.encode(), **content(folder)}
 
 
+@pytest.mark.in_turn("level", 2)
 @pytest.mark.parametrize("level, lost, whole, mpi", [
     (1, [], True, "openmpi"), (2, [0, 2], True, "openmpi"), (3, [1, 2], True, "openmpi"),
     (4, [0, 1, 2, 3], True, "openmpi"), pytest.param(3, [0, 3], False, "openmpi", marks=pytest.mark.slow),
@@ -69,6 +70,7 @@ def test_killed_and_resumed(level, lost, whole, mpi, built, reference, tmp_path)
     assert found == reference
 
 
+@pytest.mark.in_turn("level", 2)
 @pytest.mark.parametrize("level, lost, version", [
     (1, [], 2), pytest.param(2, [0, 2], 1, marks=pytest.mark.slow), (3, [1, 2], 2),
     pytest.param(4, [0, 1, 2, 3], 1, marks=pytest.mark.slow)])

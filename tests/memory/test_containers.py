@@ -13,6 +13,7 @@ from lab import ROOT
 pytestmark = pytest.mark.usefixtures("installed")
 
 
+@pytest.mark.in_turn("checked", 2)
 @pytest.mark.parametrize("checked", ["", "1"])
 def test_it_comes_back_there_and_outside(tmp_path: Path, checked: str) -> None:
     """The checked build begins each such process twice, as when something lies in the way by chance."""

@@ -62,6 +62,7 @@ def test_connections_made_on_several_processors(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{list(range(32))}\n".encode()), done
 
 
+@pytest.mark.in_turn("how")
 @pytest.mark.parametrize("how", [("3000", "4", "50"), ("500", "3", "150", "leaves")], ids=["waits", "leaves"])
 @pytest.mark.parametrize("family", ["tcp", "unix"])
 def test_a_server_that_is_always_behind(tmp_path: Path, family: str, how: tuple[str, ...]) -> None:

@@ -50,6 +50,7 @@ def chain(folder: Path, seed: int, kills: int) -> None:
     assert difference(picture(case.work), case.native.files) == ""
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_few_kills(tmp_path: Path, seed: int) -> None:
     chain(tmp_path, seed, 4)

@@ -110,6 +110,7 @@ def check(case: Memory, done: subprocess.CompletedProcess[bytes], said: str, *op
     assert (again.returncode, again.stdout) == (0, b"done\n"), again
 
 
+@pytest.mark.in_turn("call", 2)
 @pytest.mark.parametrize(("call", "error", "mask", "value", "said"), [
     (MMAP, errno.ENOMEM, FIXED | SHARED, FIXED | SHARED, "a mapping cannot be made: "),
     (MMAP, errno.ENOMEM, NOREPLACE, NOREPLACE, "there is no room for what brings it back"),
@@ -125,6 +126,7 @@ def test_a_call_fails(ended: Memory, compiled: Compile, call: int, error: int, m
     check(ended, done, said)
 
 
+@pytest.mark.in_turn("call", 2)
 @pytest.mark.parametrize(("call", "second", "program", "said"), [
     (INOTIFY_ADD_WATCH, 0, WATCHES, "it cannot watch again: "),
     (MQ_NOTIFY, 0, IS_TOLD, "it cannot be told of messages again"),

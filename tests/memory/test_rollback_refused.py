@@ -112,6 +112,7 @@ def taken(what: str, case: Memory, name: str, key: int, held: ExitStack) -> None
         held.callback(os.close, os.open(f"/dev/shm/{name}", os.O_CREAT | os.O_RDWR, 0o600))
 
 
+@pytest.mark.in_turn("what")
 @pytest.mark.parametrize("who", ["own", "another"])
 @pytest.mark.parametrize("what", WHATS)
 def test_what_it_had_is_taken(tmp_path: Path, what: str, who: str) -> None:

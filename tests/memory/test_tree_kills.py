@@ -51,6 +51,7 @@ def chain(folder: Path, seed: int, kills: int) -> None:
     assert case.verb("verify").returncode == 0
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_few_kills(tmp_path: Path, seed: int) -> None:
     chain(tmp_path, seed, 2)

@@ -78,6 +78,7 @@ def several_runs(lab: Lab, seed: int, length: int) -> None:
     story.check(rng)
 
 
+@pytest.mark.in_turn("name")
 @pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
 @pytest.mark.parametrize("name", FOUND)
 def test_found(lab: Lab, name: str, options: list[str]) -> None:
@@ -108,6 +109,7 @@ def test_several_runs(lab: Lab, seed: int) -> None:
     several_runs(lab, seed, 100)
 
 
+@pytest.mark.in_turn("options")
 @pytest.mark.parametrize("options", OPTIONS[:2], ids=NAMES[:2])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_after_many_rollbacks(lab: Lab, seed: int, options: list[str]) -> None:

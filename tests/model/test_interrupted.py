@@ -93,6 +93,7 @@ def flooded_lines(
     return trees, possible, pending
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("seed", range(7000, 7006))
 def test_killed_anywhere(lab: Lab, seed: int, options: list[str]) -> None:
@@ -109,6 +110,7 @@ def test_killed_anywhere(lab: Lab, seed: int, options: list[str]) -> None:
     assert_honest(lab.store, lab.work, trees)
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize("seed", range(7100, 7104))
 def test_restore_interrupted(lab: Lab, seed: int) -> None:
     """A restore that was killed is finished or undone by the next verb, and can be repeated."""

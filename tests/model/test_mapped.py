@@ -217,6 +217,7 @@ def test_model_itself_natively(native_lab: Lab, seed: int) -> None:
     play(native_lab, seed, 2000, True, [])
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("seed", range(4))
 def test_mapped(lab: Lab, seed: int, options: list[str]) -> None:

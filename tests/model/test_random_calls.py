@@ -33,6 +33,7 @@ def test_same_as_natively(compiled: Compile, installed: None, seed: int, options
     check(compiled("surface"), seed, 250, options)
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize(("seed", "length"), FURTHER)
 def test_same_as_natively_in_isolation(compiled: Compile, installed: None, seed: int, length: int) -> None:
     check(compiled("surface"), seed, length, ["--isolate"])

@@ -51,12 +51,14 @@ def test_model_itself_natively(native_lab: Lab, seed: int) -> None:
     assert native_lab.start(native=True).ask("tree") == played.world.state.names.tree()
 
 
+@pytest.mark.in_turn("seed")
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("seed", [*KEPT, *NEW])
 def test_random_programs(lab: Lab, seed: int, options: list[str]) -> None:
     everything(lab, seed, options)
 
 
+@pytest.mark.in_turn("flavour")
 @pytest.mark.parametrize("flavour", FLAVOURS[1:])
 @pytest.mark.parametrize("seed", [3000, 3001])
 def test_other_builds(tmp_path: Path, compiled: Compile, installed: None, flavour: str, seed: int) -> None:

@@ -44,6 +44,7 @@ def everything(lab: Lab, driver: Path, seed: int, options: list[str], length: in
     assert_honest(lab.store, lab.work, wanted)
 
 
+@pytest.mark.in_turn("seed", 2)
 @OPTIONS
 @pytest.mark.parametrize(("seed", "several"), [(1, False), (2, False), (3, True)])
 def test_random_static_programs(

@@ -39,6 +39,7 @@ def random_tree(folder: Path, seed: int, steps: int, most: int) -> None:
     case.goes_on(random_.choice(known))
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_few_trees(tmp_path: Path, seed: int) -> None:
     random_tree(tmp_path, seed, 80, 2)

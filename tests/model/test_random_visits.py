@@ -268,6 +268,7 @@ def play(lab: Lab, seed: int, runs: int) -> None:
             visits.visit(visits.random.randrange(1, 6))
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.skipif(os.geteuid() != 0, reason="the program changes modes, and reads what it may not as a user")
 @pytest.mark.parametrize("seed", range(2))
 def test_visits(somewhere: Lab, seed: int) -> None:

@@ -57,6 +57,7 @@ def test_a_killed_run_keeps_the_homes_that_another_branch_knows(lab: Lab) -> Non
     assert_honest(lab.store, lab.work, dict(played.checkpoints))
 
 
+@pytest.mark.in_turn("name")
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("name", FOUND)
 def test_found(lab: Lab, name: str, options: list[str]) -> None:

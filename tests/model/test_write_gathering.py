@@ -140,6 +140,7 @@ for name, model in zip(names, models):
 """
 
 
+@pytest.mark.in_turn("budget")
 @pytest.mark.parametrize("budget", [0, 128 << 10, 300 << 10, 1 << 20])
 @pytest.mark.parametrize("size", [512, 3000])
 def test_the_budget_is_a_bound_and_needs_no_python(lab: Lab, tmp_path: Path, budget: int, size: int) -> None:

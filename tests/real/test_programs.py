@@ -49,6 +49,7 @@ def same(lab: Lab, native: Lab, command: list[str], options: list[str]) -> None:
     lab.assert_state(end, "after going to the end again")
 
 
+@pytest.mark.in_turn("script")
 @MODES
 @pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sh")), ids=lambda path: path.stem)
 def test_script(lab: Lab, native_lab: Lab, script: Path, options: list[str]) -> None:
@@ -57,6 +58,7 @@ def test_script(lab: Lab, native_lab: Lab, script: Path, options: list[str]) -> 
     same(lab, native_lab, [shell, str(script)], options)
 
 
+@pytest.mark.in_turn("python")
 @MODES
 @pytest.mark.parametrize("python", PYTHONS)
 def test_python(lab: Lab, native_lab: Lab, python: str, options: list[str]) -> None:

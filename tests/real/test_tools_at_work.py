@@ -11,7 +11,7 @@ STORIES = sorted(path for path in (HERE / "stories").iterdir() if path.suffix in
 ISOLATE = pytest.param(["--isolate"], marks=pytest.mark.slow, id="isolate")
 
 
-@pytest.mark.in_turn("path", 2)
+@pytest.mark.in_turn("path", 3)
 @pytest.mark.parametrize("options", [pytest.param([], id="default"), ISOLATE])
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
 def test_story(trial: Trial, path: Path, options: list[str]) -> None:

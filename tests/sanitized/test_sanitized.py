@@ -59,6 +59,7 @@ def under_address(folder: Path, *selection: str) -> None:
     assert done.returncode == 0, done.stdout[-5000:]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_calls_under_address_and_undefined(tmp_path: Path) -> None:
     # not execs and held: a program with a cleared environment does not load the sanitizer first, which insists on that
@@ -84,7 +85,7 @@ def thread_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return instrumented("thread", tmp_path_factory.mktemp("thread") / "tree")
 
 
-@pytest.mark.in_turn("name")
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("setarch") is None, reason="ThreadSanitizer needs setarch -R (util-linux)")
 @pytest.mark.parametrize("options", ["--cache-size 4G", "--isolate --cache-size 4G", "--cache-size 0"])

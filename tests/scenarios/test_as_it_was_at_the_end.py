@@ -127,6 +127,7 @@ def test_a_file_is_cut_and_appended_to(lab: Lab, options: list[str], length: int
     assert (lab.work / "f").read_bytes()[length:] == his
 
 
+@pytest.mark.in_turn("before", "then")
 @pytest.mark.parametrize("then", [[], ["checkpoint"], ["pwrite 3 10 5100 2"], ["pwrite 3 10 4800 2"],
                                   ["open f rw,append", "write 4 100 3"], ["map 3 8192 rw shared 0"],
                                   ["ftruncate 3 5100"], ["ftruncate 3 20000"]],

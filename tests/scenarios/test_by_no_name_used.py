@@ -24,6 +24,7 @@ with open("other", "ab") as file:
 """
 
 
+@pytest.mark.in_turn("how", "where")
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
 @pytest.mark.parametrize("how", LOSES)
 @pytest.mark.parametrize("where", ["beside", "elsewhere"])

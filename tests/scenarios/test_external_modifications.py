@@ -105,6 +105,7 @@ class Stops(Door):
             raise Killed
 
 
+@pytest.mark.in_turn("way", "gone")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("killed", [None, False, True], ids=["", "before-head", "after-head"])
 @pytest.mark.parametrize("gone", ["rm a", "mv c a", "rm a; {back}", "mv c a; {back}"])
@@ -232,6 +233,7 @@ def test_what_is_lost_beside_a_run_is_said(lab: Lab, way: Callable[[Path], None]
     assert lab.state() == changed | {"new": new}
 
 
+@pytest.mark.in_turn("way", "options")
 @pytest.mark.parametrize("back", [False, True], ids=["goes on", "goes back"])
 @pytest.mark.parametrize("way, options", [
     *((way, ()) for way in (in_place, appended, shorter, touched, replaced)), (in_place, ("--isolate",)),

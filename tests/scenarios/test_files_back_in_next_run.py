@@ -51,6 +51,7 @@ def overwritten(lab: Lab) -> None:
     assert lab.run(["sh", "-c", "printf ZZZ | dd of=t conv=notrunc 2>/dev/null"]).returncode == 0
 
 
+@pytest.mark.in_turn("how")
 @pytest.mark.parametrize("how", ["append", "position", "place", "truncate"])
 @pytest.mark.parametrize("saved", ["copy", "preimage"])
 def test_what_is_written_after_the_way_back(saved: str, how: str, lab: Lab) -> None:

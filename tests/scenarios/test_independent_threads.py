@@ -11,6 +11,7 @@ OPTIONS = [[], ["--isolate"], [*SIZED, "192K"], [*SIZED, "0"], ["--mode=single"]
 NAMES = ["default", "isolate", "small-cache", "no-cache", "single"]
 
 
+@pytest.mark.in_turn("options", 2)
 @pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
 def test_own_files(lab: Lab, compiled: Compile, options: list[str]) -> None:
     """Small cache: a thread makes room in it while another takes a checkpoint. Each used to wait for the other, for as

@@ -109,6 +109,7 @@ TAKEN_AWAY = {
 }
 
 
+@pytest.mark.in_turn("what", "end")
 @pytest.mark.parametrize("size", [3000, 300000])
 @pytest.mark.parametrize("what", TAKEN_AWAY)
 @pytest.mark.parametrize("end", ["kill", "kill all"])

@@ -84,6 +84,7 @@ def start(lab: Lab, program: Path, *words: object) -> Session:
     return session
 
 
+@pytest.mark.in_turn("options", 2)
 @pytest.mark.parametrize("options", [[], ["--isolate"], ["--isolate", "--cache-size", "0"], ["--mode=single"]],
                          ids=["default", "isolate", "small-cache", "single"])
 def test_appends_and_shared_positions(lab: Lab, compiled: Compile, options: list[str]) -> None:
@@ -178,6 +179,7 @@ os.write(os.open("count", os.O_CREAT | os.O_WRONLY), b"%d" % n)
 """
 
 
+@pytest.mark.in_turn("options", 2)
 @pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])
 def test_a_survivor_writes_on_through_the_end(lab: Lab, options: list[str]) -> None:
     """The run's first process ends and the buffered bytes are written back, while another one goes on writing."""

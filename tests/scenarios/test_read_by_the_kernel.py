@@ -65,6 +65,7 @@ PROGRAMS = {"sendfile": TO_SOCKET} | {
     for redirected, first in (("", "(8 << 20)"), (", redirected", "50000"))}
 
 
+@pytest.mark.in_turn("program")
 @pytest.mark.parametrize("options", MODES, ids=["default", "isolate"])
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_overwritten_while_it_waits(lab: Lab, native_lab: Lab, options: list[str], program: str) -> None:

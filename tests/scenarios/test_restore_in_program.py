@@ -55,6 +55,7 @@ def test_taken_back_and_done_again(lab: Lab, native_lab: Lab, scenario: Scenario
     check(lab, native_lab, scenario, "C", [])
 
 
+@pytest.mark.in_turn("scenario", 2)
 @pytest.mark.parametrize("scenario", FIELD[::2] + NAMES[::2] + DESCRIPTORS[:4], ids=lambda s: s.name)
 def test_store_on_another_filesystem(
     lab: Lab, native_lab: Lab, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
@@ -73,6 +74,7 @@ def test_streams_with_a_checkpoint_from_outside(lab: Lab, native_lab: Lab, scena
     check(lab, native_lab, scenario, "outside", [])
 
 
+@pytest.mark.in_turn("scenario", 2)
 @pytest.mark.parametrize("scenario", DESCRIPTORS + STREAMS[::3] + FIELD + NAMES, ids=lambda s: s.name)
 def test_taken_back_in_isolation(lab: Lab, native_lab: Lab, scenario: Scenario) -> None:
     check(lab, native_lab, scenario, "C", ["--isolate"])

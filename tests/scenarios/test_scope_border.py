@@ -191,6 +191,7 @@ KILLED = ["out, written before", "out, later written", "out, open", "in, over on
           "a folder out", "out and back later", "a folder in"]
 
 
+@pytest.mark.in_turn("case")
 @pytest.mark.parametrize(("case", "mode"), [(case, mode) for case in KILLED for mode in ("default", "isolated")])
 def test_killed_afterwards(lab: Lab, case: str, mode: str) -> None:
     prepare(lab)
@@ -206,6 +207,7 @@ def test_killed_afterwards(lab: Lab, case: str, mode: str) -> None:
     assert picture(lab.folder / "out") == outside
 
 
+@pytest.mark.in_turn("case")
 @pytest.mark.parametrize("case", ["out, written before", "out, open", "out and back later", "in, written after",
                                   "exchanged", "a folder out, open", "a folder in", "unnamed, out"])
 @pytest.mark.parametrize("mode", ["default", "isolated"])

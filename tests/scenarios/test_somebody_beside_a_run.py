@@ -81,6 +81,7 @@ def all_or_lost(lab: Lab) -> None:
             assert next(to.rglob("f")).read_bytes()[8192 * index:] == LONG[8192 * index:]
 
 
+@pytest.mark.in_turn("way", "end")
 @pytest.mark.parametrize("end", ["exit", "kill all"])
 @pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode", "single"]], ids=["default", "isolate", "single"])
 @WAYS
@@ -271,6 +272,7 @@ def test_a_file_is_written_to(lab: Lab, options: list[str], what: Callable[[Path
         assert next((lab.folder / f"copy{index}").rglob("f")).read_bytes()[8192:] == LONG[8192:]
 
 
+@pytest.mark.in_turn("used")
 @pytest.mark.parametrize("used", [[], ["chmod f 600"], ["fill f w,append 50 1"], ["open f r"]],
                          ids=["not used", "its mode", "appended to", "open"])
 @pytest.mark.parametrize("before", [True, False], ids=["before that", "after that"])

@@ -53,6 +53,7 @@ def folder_of(kind: str, tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.in_turn("kind")
 @pytest.mark.parametrize("options", [[], ["--isolate"], ["--mode=single"]], ids=["default", "isolate", "single"])
 @pytest.mark.parametrize("kind", ["tmpfs", "xfs", "btrfs", "ext4"])
 def test_times_stay_where_the_kernel_leaves_them(

@@ -64,6 +64,7 @@ open("../out/saw", "wb").write(open("../out/then", "rb").read(1 << 20))
 """
 
 
+@pytest.mark.in_turn("words", "place")
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])
 @pytest.mark.parametrize("words", ["left", "gone", "back", "left back", "known gone", "known left back", "known back"])
 @pytest.mark.parametrize("place", ["lab", "elsewhere"])

@@ -122,6 +122,7 @@ class BrokenDoor(FailingDoor):
         return failing
 
 
+@pytest.mark.in_turn("kind", 2)
 @pytest.mark.parametrize("kind", [FailingDoor, BrokenDoor])
 def test_where_no_file_was_touched_nothing_is_begun(tmp_path: Path, kind: type[FailingDoor]) -> None:
     """The next command would complete the restore, over whatever the user has done meanwhile."""

@@ -50,6 +50,7 @@ def link_to_a_folder(run: Run, at: Path) -> None:
     run.link(at / "d/c", at / "l/c")
 
 
+@pytest.mark.in_turn("play", 2)
 @pytest.mark.parametrize("play", [folder_moved, link_to_a_folder], ids=lambda play: play.__name__)
 def test_stopped_at_every_operation(tmp_path: Path, play: Callable[[Run, Path], None]) -> None:
     lab, saved = tmp_path / "lab", tmp_path / "saved"

@@ -346,6 +346,7 @@ def test_a_supervisor_s_number_that_came_round_is_no_supervisor(lab: Lab) -> Non
     assert (lab.work / "f0").stat().st_size == 100
 
 
+@pytest.mark.in_turn("changes")
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("changes", ["mapwrite 3 9000 5000 9", "ftruncate 3 7000", "hole 3 50000 40000",
                                      "fill f w,trunc 150000 9"])
@@ -375,6 +376,7 @@ def test_reads_beside_a_run_that_writes_in_place(lab: Lab, options: list[object]
     right(was, "when it is over")
 
 
+@pytest.mark.in_turn("size", "is_used")
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 @pytest.mark.parametrize("is_used", [False, True], ids=["", "used later"])
 @pytest.mark.parametrize("size", [3000, 300000])
