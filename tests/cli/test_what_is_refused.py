@@ -39,6 +39,7 @@ from metamori.runtime.lifecycle import elf, slurm
     (["run", "--bogus", "--", "true"],
      "unrecognized arguments: --bogus; did you mean --outside? (see metamori run --help)"),
     ([], "a verb is missing (see metamori --help)"),
+    (["--store", "x", "log", "--json"], "the verb comes first: metamori log --store x"),
 ])
 def test_words_that_do_not_go(words: list[str], said: str, capsys: pytest.CaptureFixture[str],
                               monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,9 @@ def top(words: list[str]) -> None:
     verbs = parser.add_subparsers(dest="verb", title="verbs")
     for name, line in VERBS.items():
         verbs.add_parser(name, help=line)
+    verb = next((word for word in words if word in VERBS), None)
+    if verb and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
+        raise Usage(f"the verb comes first: metamori {verb} {' '.join(words[:words.index(verb)])}")
     if parser.parse_args(words).version:
         from importlib.metadata import PackageNotFoundError, version
         try:
