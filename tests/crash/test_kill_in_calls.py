@@ -203,14 +203,19 @@ def test_killed_at_every_instruction(lab: Lab, compiled: Compile, call: str, opt
     print(stepped(lab, compiled("stepped"), call, 1, 3, 20000, *options, every=10, timeout=2400))
 
 
-def test_a_position_is_behind_what_a_killed_one_has_written(lab: Lab) -> None:
+WRITERS = {"first": "dd if=/dev/zero bs=9000 count=1 2> /dev/null",
+           "second": "exec python3 -c 'import os; os.write(1, bytes(10)); os.write(1, bytes(9000))'"}
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_position_is_behind_what_a_killed_one_has_written(lab: Lab, write: str) -> None:
     """What had its description, too, wrote over that."""
     stops, pid = Stops(lab.folder / "stops"), lab.folder / "pid"
     lab.env |= stops.env
     driver = lab.start("--exclude", "pid")
     driver.must(["fill f w,creat 20000 1", "checkpoint", "open f rw", "pwrite 3 8192 0 2"])
     stops.arm("data.copied_up")            # of the second piece
-    driver.ask(f"sh dd if=/dev/zero bs=9000 count=1 2> /dev/null >&3 & echo $! > {pid}")
+    driver.ask(f"sh {WRITERS[write]} >&3 & echo $! > {pid}")
     stops.wait("data.copied_up")
     killed = int(pid.read_text())
     os.kill(killed, signal.SIGKILL)

@@ -66,9 +66,26 @@ static inline __attribute__((always_inline)) char *in_memory(struct mm_pif *p, u
     return mm_frame_bytes(mm_area, number) + spot->inside;
 }
 
-static long write_pieces(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at)
+/* What a first piece of so many bytes has left.  moves: with each piece the position does, or NULL: a kill may come before the next. */
+static __attribute__((noinline)) long write_rest(const struct mm_fd_view *seen, int fd, const char *from, size_t count, uint64_t at,
+                                                 size_t done, int64_t *moves)
 {
-    uint64_t done = 0;
+    struct mm_pif *p = seen->p;
+    long size = mm_size_to(p, fd, mm_block_end(at + count)), r = size;
+    while (done < count && r >= 0) {
+        if (moves)
+            *moves = (int64_t)(at + done);
+        r = mm_write_some(seen->slot, p, fd, from + done, count - done, at + done, size);
+        if (r == 0)
+            break;
+        if (r > 0 && (done += r) + at > (uint64_t)size)
+            size = at + done;
+    }
+    return (long)done;
+}
+
+static long write_first(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at)
+{
     long size = mm_size_to(p, fd, mm_block_end(at + count)), r = size;
     if (r >= 0 && !(p->flags & MM_VIRTUAL)) {
         if (mm_is_cut(p, size))
@@ -76,18 +93,11 @@ static long write_pieces(uint32_t slot, struct mm_pif *p, int fd, const char *fr
         if (r >= 0 && at + count > (uint64_t)size && mm_has_more(p, size))
             r = mm_end_for_good(slot, p, fd, size);
     }
-    mm_write_begins(p);
-    while (done < count && r >= 0) {
-        r = mm_write_some(slot, p, fd, from + done, count - done, at + done, size);
-        if (r == 0)
-            break;
-        if (r > 0 && (done += r) + at > (uint64_t)size)
-            size = at + done;
-    }
-    mm_write_ends(p);
-    if (r == -EFAULT && !done)         /* the kernel sets the time before it looks at the memory */
+    if (r >= 0)
+        r = mm_write_some(slot, p, fd, from, count, at, size);
+    if (r == -EFAULT)                  /* the kernel sets the time before it looks at the memory */
         mm_stamp(p, fd);
-    return done || r >= 0 ? (long)done : r;
+    return r;
 }
 
 static long read_pieces(uint32_t slot, struct mm_pif *p, int fd, char *to, size_t count, uint64_t at)
@@ -132,10 +142,14 @@ HOT long mm_plain_write(const struct mm_fd_view *seen, int fd, const void *from,
             mm_stamp(p, fd);
             r = count;
         } else {
-            r = write_pieces(seen->slot, p, fd, from, count, place);
+            mm_write_begins(p);
+            r = write_first(seen->slot, p, fd, from, count, place);
+            if (UNLIKELY(r > 0 && (size_t)r < count))
+                r = write_rest(seen, fd, from, count, place, r, at < 0 ? &f->position : NULL);
+            mm_write_ends(p);
         }
         if (r > 0 && at < 0)
-            f->position += r;
+            f->position = (int64_t)(place + r);
     }
     release_within(p);
     if (UNLIKELY(r < 0) && r != NOT_HERE)
