@@ -383,6 +383,7 @@ class Fold:
             new = replace(old, mode=st.st_mode, uid=st.st_uid, gid=st.st_gid, mtime_ns=mtime_ns, cut=old.size)
             if new != replace(old, cut=old.size):
                 self.pifs[inode] = new
+                self._knows((st.st_dev, st.st_ino), inode)
             return mtime_ns
         pif = self.pifs.get(inode)
         return pif.mtime_ns if pif else st.st_mtime_ns
@@ -393,6 +394,7 @@ class Fold:
         if old is None:
             return
         if inode not in self.pifs or old.mode == GONE:
+            self._knows((st.st_dev, st.st_ino), inode)
             self.pifs[inode] = replace(old, size=st.st_size, mode=st.st_mode, uid=st.st_uid, gid=st.st_gid, cut=0,
                                        mtime_ns=st.st_mtime_ns, filename=path, was_deleted=0, kept=b"")
 
@@ -423,6 +425,7 @@ class Fold:
         was = (noted.size, noted.mtime_ns) if noted else (st.st_size, st.st_mtime_ns)
         if st.st_size != was[0] or not self._is_known(known, {(was[0], nearest_ns(was[1]))}, (st.st_dev, st.st_ino)):
             self._changed_outside.add(inode)
+            self._knows((st.st_dev, st.st_ino), inode)
             self.pifs[inode] = replace(known, size=st.st_size, mode=st.st_mode, uid=st.st_uid, gid=st.st_gid,
                                        mtime_ns=nearest_ns(st.st_mtime_ns), home_limit=NO_LIMIT, cut=0)
 
