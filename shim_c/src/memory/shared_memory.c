@@ -200,19 +200,22 @@ int mm_shares_memory(const struct mm_tables *t)
 
 /* -- what has changed ------------------------------------------------------------------------------------------------------------------- */
 
-/* The kernel's record of changes is of each process's own: of shared memory each page's hash is kept from the image before. */
+/* The kernel's record of changes is of each process's own: of shared memory each page's hash is kept from the image before.  Of a product
+ * both halves count: its lower one alone takes the highest bit for itself only, and the next word could undo that. */
+static uint64_t mixed(uint64_t word)
+{
+    unsigned __int128 product = (unsigned __int128)word * 0x9e3779b97f4a7c15ul;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
 static uint64_t page_hash(const uint64_t *word)
 {
     uint64_t lane[4] = { 1, 2, 3, 4 }, hash = 0;
     for (unsigned i = 0; i < MM_PAGE / sizeof *word; i += 4)
-        for (unsigned k = 0; k < 4; k++) {
-            lane[k] = (lane[k] ^ word[i + k]) * 0x9e3779b97f4a7c15ul;
-            lane[k] = lane[k] << 29 | lane[k] >> 35;
-        }
-    for (unsigned k = 0; k < 4; k++) {
-        hash = (hash ^ lane[k]) * 0x9e3779b97f4a7c15ul;
-        hash ^= hash >> 32;
-    }
+        for (unsigned k = 0; k < 4; k++)
+            lane[k] = mixed(lane[k] ^ word[i + k]);
+    for (unsigned k = 0; k < 4; k++)
+        hash = mixed(hash ^ lane[k]);
     return hash ? hash : 1;                /* 0: the page was not there */
 }
 
