@@ -12,6 +12,7 @@ from pathlib import Path
 
 import honest
 import pytest
+from conftest import Compile
 from lab import Lab, Session
 
 THEIRS, LONG = b"theirs\n" * 20, b"o" * 300_000
@@ -303,24 +304,63 @@ def test_its_number_is_that_of_another_file(lab: Lab, options: list[str], before
     assert (1 in said.lost) == ("--isolate" not in options)
 
 
-@pytest.mark.parametrize("how,more", [("rw,append", "write 3 400000 2"), ("rw,append", "write 3 100 2"),
-                                      ("rw", "pwrite 3 100 400000 2"), ("rw", "ftruncate 3 400000")],
-                         ids=["appended to", "a little", "written to", "stretched"])
+@pytest.mark.parametrize("to,how,more,size", [
+    (0, "rw,append", ["write 3 400000 2"], 400_000), (0, "rw,append", ["write 3 100 2"], 100),
+    (0, "rw", ["pwrite 3 100 400000 2"], 400_100), (0, "rw", ["pwrite 3 100 0 2"], 100),
+    (0, "rw", ["ftruncate 3 400000"], 400_000), (0, "rw", ["fallocate 3 0 400000"], 400_000),
+    (0, "rw", ["hole 3 0 100", "pwrite 3 100 400000 2"], 400_100),
+    (200_000, "rw", ["ftruncate 3 100000", "ftruncate 3 400000"], 400_000),
+], ids=["appended to", "a little", "written to", "anew", "stretched", "allocated", "punched", "cut by the run"])
 @pytest.mark.parametrize("redirected", [False, True], ids=["in place", "redirected"])
-def test_a_file_is_cut_and_grows_again(lab: Lab, redirected: bool, how: str, more: str) -> None:
-    """As logs are, by whoever rotates them. Older indexes had what the program wrote then, or zeros."""
+def test_a_file_is_cut_and_grows_again(lab: Lab, redirected: bool, to: int, how: str, more: list[str],
+                                       size: int) -> None:
+    """As logs are, by whoever rotates them. Older indexes had what the program wrote then, or zeros; what it wrote at
+    the beginning was not there."""
     (lab.work / "f").write_bytes(LONG)
     program = lab.start()
     program.must([f"open f {how}", "open f rw", *["pwrite 4 100 8192 1"] * redirected, "close 4", "checkpoint"])
-    os.truncate(lab.work / "f", 0)
-    program.must([more])
+    os.truncate(lab.work / "f", to)
+    program.must(["fsize 3", *more])
     seen = program.ask("tree")
     program.must(["checkpoint"])
     assert program.end() == 0
     assert honest.tree_of(lab.work) == seen
+    assert (lab.work / "f").stat().st_size == size
     assert honest.told(lab.store).lost == {0, 1}
     lab.restore(2, "--to", lab.folder / "copy")
     assert honest.tree_of(lab.folder / "copy/work") == seen
+
+
+def test_a_file_that_stays_in_place_is_cut(lab: Lab, compiled: Compile) -> None:
+    """For a program that is not tracked. What the run wrote then was in the indexes, and nothing was said."""
+    (lab.work / "f").write_bytes(LONG)
+    command = f"{compiled('outsider', 'static')} f beside > /dev/null & exec {lab.driver}"
+    env = lab.env | {"METAMORI_STATIC": "untracked"}
+    program = Session([*lab.argv("run"), "--", "sh", "-c", command], lab.work, env, lab.folder / "stderr")
+    lab.sessions.append(program)
+    program.must(["open f rw", "pwrite 3 100 8192 1", "checkpoint"])
+    os.truncate(lab.work / "f", 100_000)
+    program.must(["pwrite 3 400000 100000 2", "checkpoint"])
+    (lab.work / "stop").touch()
+    assert program.end() == 0
+    assert honest.told(lab.store).lost == {1}
+    lab.restore(0, "--to", lab.folder / "copy")
+    assert (lab.folder / "copy/work/f").read_bytes() == LONG
+
+
+def test_a_file_is_cut_where_no_index_knows_of_it(lab: Lab) -> None:
+    """The program has seen that, and what is appended then: there it read what it had written before."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start()
+    program.must(["open f rw", "ftruncate 3 200000", "pwrite 3 100 199950 1", "pwrite 3 3000 197500 2"])
+    os.truncate(lab.work / "f", 200_010)
+    program.must(["fsize 3"])
+    appended_to(lab.work / "f")
+    program.must(["pwrite 3 100 250000 3"])
+    seen = program.ask("tree")
+    assert program.end() == 0
+    assert honest.tree_of(lab.work) == seen
+    assert (lab.work / "f").read_bytes()[200_010:].startswith(THEIRS + b"\0")
 
 
 def test_a_file_of_an_isolated_run_becomes_longer(lab: Lab) -> None:

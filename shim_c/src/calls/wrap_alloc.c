@@ -142,7 +142,7 @@ static long allocate_isolated(uint32_t slot, int fd, int mode, off_t at, off_t l
 static long allocate_held(uint32_t slot, struct mm_pif *p, int fd, int mode, off_t at, off_t length)
 {
     off_t end;
-    long size = mm_size(p, fd);
+    long size = mm_size_held(slot, p, fd);
     MM_ASSERT(mm_locked_by_me(&p->lock));
     if (size < 0)
         return size;

@@ -75,7 +75,7 @@ static int corrected(uint64_t before, int r, struct stat *st, int dir, const cha
     struct mm_pif *p = r == 0 ? differs(dir, path, flags, st->st_mode, st->st_dev, st->st_ino) : NULL;
     if (p && has_own_size(p))
         st->st_size = p->size;
-    else if (p && mm_is_cut(p, st->st_size))
+    else if (p && mm_is_shorter(p, st->st_size))
         told_cut(dir, path, flags);
     if (UNLIKELY(own_sizes() != before) && r == 0 && S_ISREG(st->st_mode))
         return fstatat(dir, path, st, flags);
@@ -241,7 +241,7 @@ EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct st
                                         sys_dev(out->stx_dev_major, out->stx_dev_minor), out->stx_ino) : NULL;
     if (p && has_own_size(p))
         out->stx_size = p->size;
-    else if (p && mm_is_cut(p, out->stx_size))
+    else if (p && mm_is_shorter(p, out->stx_size))
         told_cut(dir, given, flags);
     if (UNLIKELY(own_sizes() != before) && r == 0 && S_ISREG(out->stx_mode))
         return statx(dir, given, flags, mask, out);

@@ -211,7 +211,7 @@ int mm_opened(int fd, int flags, mode_t mode, int created, const char *path)
     if (!fit)
         return slot ? -ENOSPC : 0;
     mm_map(fd, fit, slot, generation);
-    if (slot && mm_is_cut(mm_pif_at(mm_area, slot), st.stx_size))
+    if (slot && mm_is_shorter(mm_pif_at(mm_area, slot), st.stx_size))
         mm_seen_cut(slot, fd);
     /* the kernel takes these bits from a file that an ordinary user writes, but sees only what goes in place */
     if (UNLIKELY(slot && changes && st.stx_mode & (S_ISUID | S_ISGID)) && sys(SYS_geteuid) != 0) {

@@ -49,7 +49,7 @@ static long bring_home(uint32_t slot, struct mm_pif *p, int fd, int whole)
 {
     struct stat st = { .st_size = 0 };  /* filled wherever r is 0 */
     int home = mm_home_writer(slot, fd), isolated = ISOLATED(p), moved = !is_native(p);
-    long size = mm_size(p, home), r = home < 0 ? home : size < 0 ? size : sys(SYS_fstat, home, &st);
+    long size = mm_size_held(slot, p, home), r = home < 0 ? home : size < 0 ? size : sys(SYS_fstat, home, &st);
     if (r == 0 && mm_is_longer(p, size))
         r = mm_take_tail(slot, p, home, size);
     if (r == 0 && (whole || isolated))
@@ -198,8 +198,9 @@ static long write_saved(uint32_t slot, int fd, const struct iovec *v, int n, off
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     size_t asked = mm_asked_for(v, n), may = asked, done = 0;
-    long from = append ? mm_size(p, fd) : at >= 0 ? at : sys_lseek(fd, 0, SEEK_CUR);
-    long r = from < 0 ? from : p->flags & MM_MAPPED ? note_blocks(p, from, from + asked)
+    long size = append || p->fresh_from ? mm_size_held(slot, p, fd) : 0;
+    long from = append ? size : at >= 0 ? at : sys_lseek(fd, 0, SEEK_CUR);
+    long r = size < 0 ? size : from < 0 ? from : p->flags & MM_MAPPED ? note_blocks(p, from, from + asked)
            : save_ahead(slot, p, fd, from, from + asked);
     MM_STOP("home.saved");
     if (r >= 0 && asked)

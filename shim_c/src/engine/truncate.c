@@ -51,14 +51,10 @@ long mm_resize_held(uint32_t slot, int fd, uint64_t length)
     struct mm_pif *p = mm_pif_at(mm_area, slot);
     MM_ASSERT(mm_locked_by_me(&p->lock));
     touched(slot, p);
-    long r = mm_size(p, fd);
-    if (r >= 0 && length > (uint64_t)r && mm_has_more(p, r)) {
+    long r = mm_size_held(slot, p, fd);
+    if (r >= 0 && length > (uint64_t)r && UNLIKELY(p->broken_off)) {
         long clean = mm_end_for_good(slot, p, fd, r);
         r = clean < 0 ? clean : r;
-    }
-    if (r >= 0 && mm_is_cut(p, r) && length > (uint64_t)r) {
-        long cut = mm_cut_by_others(slot, p, fd, r);
-        r = cut < 0 ? cut : r;
     }
     if (r >= 0 && mm_is_longer(p, r)) {
         long whole = mm_take_tail(slot, p, mm_home_reader(slot, fd), r);
