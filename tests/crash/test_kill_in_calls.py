@@ -76,6 +76,17 @@ def test_killed_when_a_file_was_cut(lab: Lab, options: list[str], size: int) -> 
     grown(lab, size)
 
 
+def test_killed_when_a_block_ends_where_the_file_was_cut(lab: Lab) -> None:
+    """What somebody outside of the run has appended since was zeros, for the program and at the end."""
+    killed_at(lab, "table.said", "truncate -s 19000 f")
+    driver = lab.sessions[0]
+    with (lab.work / "f").open("ab") as file:
+        file.write(b"theirs" * 500)
+    assert driver.ask("pread 3 5000 19000") == f"3000 {zlib.crc32(b'theirs' * 500):08x}"
+    assert driver.end() == 0
+    assert (lab.work / "f").read_bytes()[19000:] == b"theirs" * 500
+
+
 def test_the_lock_is_taken_over_while_flags_are_changed(lab: Lab) -> None:
     """By a call before its look for the freeze: of what it noted and what the checkpoint did, one was lost."""
     killed_at(lab, "data.cut", "truncate -s 4500 f")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -253,4 +254,23 @@ def test_a_read_of_a_block_that_is_made_whole(lab: Lab, options: list[str], chan
     driver.must([change])
     stops.go("data.found")
     assert driver.ask("await 0") in (before, driver.ask("pread 3 4096 4096"))
+    assert driver.end() == 0
+
+
+def test_a_read_beside_the_first_cut(lab: Lab) -> None:
+    """In isolation. For a moment what is in place behind that counted, which had been written over."""
+    stops = Stops(lab.folder / "stops")
+    lab.env |= stops.env
+    (lab.work / "f").write_bytes(b"old" * 67936)
+    driver = lab.start("--isolate")
+    driver.must(["thread 0", "thread 1", "open f rw", "pwrite 3 203808 0 1"])
+    before = driver.ask("pread 3 4096 200")
+    stops.arm("size.said")
+    driver.ask("begin 0 ftruncate 3 100")
+    stops.wait("size.said")
+    driver.ask("begin 1 pread 3 4096 200")
+    time.sleep(0.3)                        # it has read, or waits: nothing tells
+    stops.go("size.said")
+    assert driver.ask("await 0") == "0"
+    assert driver.ask("await 1") in (before, driver.ask("pread 3 4096 200"))
     assert driver.end() == 0

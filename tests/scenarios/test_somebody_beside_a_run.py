@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -380,3 +381,15 @@ def test_a_file_of_an_isolated_run_becomes_longer(lab: Lab) -> None:
         lab.restore(index, "--to", lab.folder / f"copy{index}")
         assert want in (None, honest.tree_of(lab.folder / f"copy{index}/work"))
     assert (lab.folder / "copy1/work/f").read_bytes() == LONG + THEIRS
+
+
+def test_a_file_of_an_isolated_run_is_cut_before_it_is_removed(elsewhere: Lab) -> None:
+    """The program goes on with it: when it grew, what had been redirected behind the cut was there again."""
+    (elsewhere.work / "f").write_bytes(LONG)
+    program = elsewhere.start("--isolate")
+    program.must(["open f rw", "pwrite 3 4096 8192 1", "checkpoint"])
+    os.truncate(elsewhere.work / "f", 9000)
+    program.must(["unlink f", "ftruncate 3 16000"])
+    assert program.ask("pread 3 7000 9000") == f"7000 {zlib.crc32(bytes(7000)):08x}"
+    assert program.end() == 0
+    assert honest.told(elsewhere.store).lost == {0, 1}

@@ -77,8 +77,9 @@ static int make_root(struct mm_area *a, uint32_t *at)
     return 0;
 }
 
-/* Entries [block, block + count) become buffer, buffer + 1, ...; 0, or -ENOSPC, or -EFBIG. */
-int mm_table_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count)
+/* Entries [block, block + count) become buffer, buffer + 1, ...; 0, or -ENOSPC, or -EFBIG.  size: where the file ends in the last of them
+ * (mm_has_tail), or 0: all are whole. */
+int mm_table_set_to(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count, uint64_t size)
 {
     MM_ASSERT(mm_locked_by_me(&p->lock));
     MM_ALWAYS(!buffer || buffer + count <= a->head->next_block);    /* only blocks that were handed out */
@@ -87,14 +88,21 @@ int mm_table_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t b
         return r;
     MM_ASSERT(!p->root || p->root == p->pages);
     __atomic_store_n(&p->root, p->pages, __ATOMIC_RELEASE);
-    /* whole blocks, until it is said otherwise.  Not before there is one: who has found the old one needs what is behind it (mm_tail) */
-    int whole = !(p->flags & MM_VIRTUAL) && p->size / MM_BLOCK - block < count;
-    if (whole && !get(a, &p->root, p->size / MM_BLOCK))
-        __atomic_store_n(&p->size, 0, __ATOMIC_RELEASE);
+    /* Not before there is one: who has found the old one needs what is behind it (mm_tail).  In one step: somebody outside of the run may
+       append at any moment, and whoever is killed here says nothing more */
+    int says = !(p->flags & MM_VIRTUAL) && (size || p->size / MM_BLOCK - block < count);
+    if (says && !get(a, &p->root, p->size / MM_BLOCK))
+        __atomic_store_n(&p->size, size, __ATOMIC_RELEASE);
     r = set(a, p, &p->root, block, buffer, count);
-    if (whole && r == 0)
-        __atomic_store_n(&p->size, 0, __ATOMIC_RELEASE);
+    if (says && r == 0)
+        __atomic_store_n(&p->size, size, __ATOMIC_RELEASE);
+    MM_STOP("table.said");
     return r;
+}
+
+int mm_table_set(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count)
+{
+    return mm_table_set_to(a, p, block, buffer, count, 0);
 }
 
 /* The same kind of table for a file whose bytes stay in place: where the pre-image of a block lies.  One of an earlier

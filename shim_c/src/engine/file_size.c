@@ -14,13 +14,16 @@ long mm_size(struct mm_pif *p, int fd)
 void mm_make_virtual(struct mm_pif *p, uint64_t was, uint64_t size)
 {
     MM_ASSERT(mm_locked_by_me(&p->lock));
-    p->size = size;
-    if (p->flags & MM_VIRTUAL)
-        return;
-    if (was > p->home_limit)           /* somebody outside of the run has made it longer */
-        __atomic_store_n(&p->home_limit, was, __ATOMIC_RELEASE);
-    __atomic_or_fetch(&p->flags, MM_VIRTUAL, __ATOMIC_ACQ_REL);
-    __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
+    if (!(p->flags & MM_VIRTUAL)) {
+        /* first as it is: who reads without the lock may still take that for the end of what the buffer has (mm_tail) */
+        __atomic_store_n(&p->size, was, __ATOMIC_RELEASE);
+        MM_STOP("size.said");
+        if (was > p->home_limit)       /* somebody outside of the run has made it longer */
+            __atomic_store_n(&p->home_limit, was, __ATOMIC_RELEASE);
+        __atomic_or_fetch(&p->flags, MM_VIRTUAL, __ATOMIC_ACQ_REL);
+        __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);
+    }
+    __atomic_store_n(&p->size, size, __ATOMIC_RELEASE);
 }
 
 /* Since Linux 6.13 a file that changes gets a time between two ticks of the clock where somebody was told the one of this tick, and what

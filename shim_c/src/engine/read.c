@@ -227,9 +227,9 @@ void mm_forget_rest(struct mm_pif *p, uint64_t length, long fresh)
     MM_ASSERT(mm_locked_by_me(&p->lock));
     p->ahead_block = 0;
     if (fresh)
-        mm_table_set(mm_area, p, length / MM_BLOCK, fresh, 1);
+        mm_table_set_to(mm_area, p, length / MM_BLOCK, fresh, 1, length);
     mm_table_clear(mm_area, p, (length + MM_BLOCK - 1) / MM_BLOCK);
-    if (!(p->flags & MM_VIRTUAL) && (fresh || length < p->size))
+    if (!(p->flags & MM_VIRTUAL) && length < p->size)
         p->size = length;
     if (length < p->cut)
         p->cut = length;
@@ -269,10 +269,7 @@ long mm_take_tail(uint32_t slot, struct mm_pif *p, int from, uint64_t size)
     MM_ASSERT(mm_locked_by_me(&p->lock) && mm_has_tail(p));
     uint64_t block = p->size / MM_BLOCK, end = (block + 1) * MM_BLOCK;
     long fresh = block_again(slot, p, from, block, size < end ? size : end);
-    int e = fresh < 0 ? (int)fresh : mm_table_set(mm_area, p, block, fresh, 1);
-    if (e == 0 && size < end)
-        p->size = size;
-    return e;
+    return fresh < 0 ? fresh : mm_table_set_to(mm_area, p, block, fresh, 1, size < end ? size : 0);
 }
 
 long mm_size_held(uint32_t slot, struct mm_pif *p, int fd)

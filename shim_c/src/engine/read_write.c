@@ -91,9 +91,7 @@ static long write_to_new(uint32_t slot, struct mm_pif *p, int fd, const char *fr
             return e;
         blocks = stop + (part != 0);
     }
-    int e = mm_table_set(mm_area, p, block, to, blocks);
-    if (!(p->flags & MM_VIRTUAL) && e == 0 && (block + blocks) * MM_BLOCK > size)
-        p->size = size;                /* mm_has_tail */
+    int e = mm_table_set_to(mm_area, p, block, to, blocks, (block + blocks) * MM_BLOCK > size ? size : 0);
     return e ? e : r;
 }
 

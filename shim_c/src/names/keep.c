@@ -57,9 +57,12 @@ static int locked_reader(uint32_t slot, const char *path)
     return own == theirs ? -1 : own;   /* it has a position of its own: holes are looked for by that */
 }
 
-/* What was in place behind the bytes that the buffer has of its last block is in the copy, which nothing comes to from now on. */
+/* What was in place behind the bytes that the buffer has of its last block is in the copy, which nothing comes to from now on.  Where
+ * somebody outside of the run has cut the file, what was redirected behind that is forgotten before it grows. */
 static long take_tail(uint32_t slot, struct mm_pif *p, const char *kept, uint64_t size)
 {
+    if (UNLIKELY(mm_is_shorter(p, size)))
+        p->broken_off = 1;
     if (LIKELY(!mm_is_longer(p, size)))
         return 0;
     int copy = (int)mm_open_spare(AT_FDCWD, kept, O_RDONLY, 0);
