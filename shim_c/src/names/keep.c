@@ -63,10 +63,11 @@ static long take_tail(uint32_t slot, struct mm_pif *p, const char *kept, uint64_
 {
     if (UNLIKELY(mm_is_shorter(p, size)))
         p->broken_off = 1;
-    if (LIKELY(!mm_is_longer(p, size)))
-        return 0;
+    long r = mm_is_cut(p, size) ? mm_note_loss(slot, size) : 0;
+    if (r < 0 || LIKELY(!mm_is_longer(p, size)))
+        return r;
     int copy = (int)mm_open_spare(AT_FDCWD, kept, O_RDONLY, 0);
-    long r = mm_take_tail(slot, p, copy, size);
+    r = mm_take_tail(slot, p, copy, size);
     if (copy >= 0)
         mm_close_spare(copy);
     return r;
