@@ -68,6 +68,12 @@ static inline long mm_size_to(struct mm_pif *p, int fd, uint64_t end)
     uint64_t known = mm_known_size(p);
     return end <= known ? (long)known : mm_size(p, fd);
 }
+/* For a write at `at`.  Before the first of a file is redirected nobody has been told of a cut (wrap_stat.c): it is asked, but not for each
+ * write of a long sequence (overwrite.c). */
+static inline long mm_size_for(struct mm_pif *p, int fd, uint64_t at, uint64_t end)
+{
+    return UNLIKELY(!p->root) && !mm_saved(mm_area, p, at / MM_BLOCK) ? mm_size(p, fd) : mm_size_to(p, fd, end);
+}
 static inline uint64_t mm_block_end(uint64_t at) { return (at + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK; }
 /* locked */
 void mm_make_virtual(struct mm_pif *p, uint64_t was, uint64_t size);

@@ -86,7 +86,7 @@ static __attribute__((noinline)) long write_rest(const struct mm_fd_view *seen, 
 
 static long write_first(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at)
 {
-    long size = p->root ? mm_size_to(p, fd, mm_block_end(at + count)) : mm_size(p, fd), r = size;
+    long size = mm_size_for(p, fd, at, mm_block_end(at + count)), r = size;
     if (r >= 0 && !(p->flags & MM_VIRTUAL)) {
         if (mm_is_cut(p, size))
             r = mm_cut_by_others(slot, p, fd, size);

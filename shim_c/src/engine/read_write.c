@@ -199,8 +199,7 @@ static long resolve_write(uint32_t slot, struct mm_pif *p, const struct iovec *v
 {
     if (w->asked && (uint64_t)w->at > INT64_MAX - w->asked)
         return -EINVAL;
-    /* before the first of it is redirected nobody has told anyone of a cut (wrap_stat.c) */
-    w->size = append || !p->root ? mm_size(p, w->fd) : mm_size_to(p, w->fd, mm_block_end(w->at + w->asked));
+    w->size = append ? mm_size(p, w->fd) : mm_size_for(p, w->fd, w->at, mm_block_end(w->at + w->asked));
     if (w->size < 0)
         return w->size;
     if (append && w->asked)
