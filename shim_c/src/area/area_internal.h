@@ -37,6 +37,7 @@ struct mm_area {
 };
 
 int mm_is_still(uint32_t pid, uint64_t began);
+int mm_table_set_to(struct mm_area *a, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count, uint64_t size);
 int mm_run_is_watched(struct mm_area *a);
 int mm_tell_run(struct mm_area *a, const char *text);
 void *mm_region_map(struct mm_area *a, int region, uint64_t offset);

@@ -454,7 +454,6 @@ int mm_session_lock(struct mm_area *area, int timeout_ms);
 void mm_session_unlock(struct mm_area *area);
 long mm_collect(struct mm_area *area, struct mm_pif *p, uint64_t since_epoch, uint64_t block, struct mm_range *out, long room);
 int mm_table_set(struct mm_area *area, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count);
-int mm_table_set_to(struct mm_area *area, struct mm_pif *p, uint64_t block, uint64_t buffer, uint64_t count, uint64_t size);
 void mm_table_clear(struct mm_area *area, struct mm_pif *p, uint64_t from_block);
 uint64_t mm_table_count(struct mm_area *area, struct mm_pif *p, uint64_t from, uint64_t end);
 uint64_t mm_table_get(struct mm_area *area, struct mm_pif *p, uint64_t block);
