@@ -4,6 +4,7 @@ never used: each index has what the run did, or names it as lost."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import honest
@@ -126,4 +127,74 @@ def test_what_is_not_lost_can_be_copied(lab: Lab, options: list[str]) -> None:
     copied(lab, 1, code=12)
     there = copied(lab, 1, "--force", code=12)
     assert (sorted(os.listdir(there)), (there / "z").read_bytes()) == (["a", "z"], LONG)
+    assert program.end() == 0
+
+
+def put_over_it(path: Path) -> None:
+    path.with_name("new").write_bytes(b"theirs\n")
+    path.with_name("new").rename(path)
+
+
+def made_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def made_a_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("h")
+
+
+def moved_away(path: Path) -> None:
+    path.rename(path.with_name("moved"))
+
+
+WAYS = pytest.mark.parametrize("way", [put_over_it, made_a_folder, made_a_link, moved_away, Path.unlink],
+                               ids=lambda way: way.__name__)
+
+
+@pytest.mark.parametrize("used", ["open f r", "open f rw", "unlink f/a"])
+@MODES
+@WAYS
+def test_gone_back_when_a_file_was_taken_that_is_the_same_then(lab: Lab, way: Callable[[Path], None],
+                                                              options: list[str], used: str) -> None:
+    """It was open, or what had taken its place was used. His file was taken for it, and cut or made longer with zeros;
+    or it was made anew, of zeros, and nobody said that an index had lost it."""
+    (lab.work / "f").write_bytes(LONG)
+    (lab.work / "h").write_bytes(LONG)
+    program = lab.start(*options)
+    program.must(["fill f w,append 600 1", *[used] * ("open" in used), "checkpoint"])
+    way(lab.work / "f")
+    if "open" not in used and (lab.work / "f").is_dir():
+        (lab.work / "f/a").write_bytes(b"theirs\n")
+        program.must([used])
+    theirs = lab.state().get("f")
+    program.must(["fill h w,append 10 1"])
+    assert program.ask("restore 1") in ("0", "-1 EIO")
+    assert lab.state().get("f") == theirs
+    assert program.end() == 0
+    assert lab.state().get("f") == theirs
+    assert honest.told(lab.store).lost >= {0, 1}
+
+
+@pytest.mark.parametrize("used", ["open f r", "open f rw"])
+@pytest.mark.parametrize("way", [put_over_it, moved_away, Path.unlink], ids=lambda way: way.__name__)
+@MODES
+def test_gone_back_to_when_an_open_file_had_been_taken(lab: Lab, options: list[str], way: Callable[[Path], None],
+                                                      used: str) -> None:
+    """As logs are that are rotated. The restore failed, had gone half way, and the program's descriptor was closed; or
+    led to the file that had taken its place."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start(*options)
+    program.must([used])
+    seen = program.ask("pread 3 100 0")
+    way(lab.work / "f")
+    program.must(["checkpoint"])
+    then = lab.state()
+    program.must(["fill a w,creat 10 1"])
+    now = lab.state()
+    answer = program.ask("restore 1")
+    assert answer == ("0" if used == "open f r" else "-1 ENOENT")
+    assert lab.state() == (then if answer == "0" else now)
+    assert program.ask("pread 3 100 0") == seen
     assert program.end() == 0

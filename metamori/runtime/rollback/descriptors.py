@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from metamori._area import ffi, lib
 from metamori.errors import MetamoriError
+from metamori.runtime.area.run_area import Touch
 from metamori.runtime.checkpoint.cut import look
 from metamori.runtime.checkpoint.session import Session
 from metamori.store.format.records import FitEntry
 from metamori.store.io.os_io import opened_up
-from metamori.store.read.state import State
+from metamori.store.read.state import State, parents
 from metamori.tables.fit import OTHER_CLOSE_ON_EXEC, descriptors_of
 from metamori.tables.record import replace
 
@@ -23,23 +24,35 @@ if TYPE_CHECKING:
 
 
 class Gone(MetamoriError):
-    """An untracked file that the process had open has no name any more, and it has closed it."""
+    """A file that the process had open has no name any more that anybody knows, and it has closed it."""
 
     errno = errno.ENOENT
 
 
-def untracked(session: Session, index: int, slot: int) -> dict[int, bytes]:
-    """Of each description at the index whose file is out of the scope, by its first descriptor: where to open it, since
-    nothing brings back its name. By the descriptor that the process still has of it, where the name is gone or another
-    file's. Gone; nothing has moved yet."""
-    area, number = session.area, session.area.process(slot).number
+def unnamed(session: Session, index: int, slot: int) -> dict[int, bytes]:
+    """Of each description at the index whose file's name nothing brings back, by its first descriptor: where to open
+    it. By the descriptor that the process still has of it, where the name is gone or another file's. Gone; nothing has
+    moved yet."""
+    area, number, then = session.area, session.area.process(slot).number, session.store.state(index)
     now = {(area.fit(fit).dev, area.fit(fit).ino): fd for fd, fit in area.descriptors(slot).items()}
+    noted: set[bytes] | None = None
     found = {}
     for fit in session.store.meta(index).fits:
-        if fit.process != number or fit.inode or not fit.filename or area.in_scope(fit.filename):
+        if fit.process != number or not fit.filename:
             continue
+        if fit.inode:
+            if then.paths(fit.inode) or not (pif := then.pifs.get(fit.inode)) or pif.kept or pif.was_deleted:
+                continue
+            raise Gone(f"{os.fsdecode(fit.filename)}: no name was left, and open at checkpoint {index}")
         file, st = (fit.dev, fit.ino), look(fit.filename).st
-        if file in now and (st is None or (st.st_dev, st.st_ino) != file):
+        if st is not None and (st.st_dev, st.st_ino) == file:
+            continue
+        if area.in_scope(fit.filename):
+            noted = noted or {each.path for each in area.journal(area.head.committed_journal)
+                              if isinstance(each, Touch)} | then.names.keys()
+            if not noted.isdisjoint((fit.filename, *parents(fit.filename))):
+                continue
+        if file in now:
             found[fit.descriptor] = b"/proc/self/fd/%d" % now[file]
         elif st is None:
             raise Gone(f"{os.fsdecode(fit.filename)}: not there any more, and open at checkpoint {index}")
@@ -68,7 +81,7 @@ def _numbers(action: mm_action, fit: FitEntry, first: int) -> None:
 
 
 def actions_for(session: Session, index: int, number: int, outside: Mapping[int, bytes], actions: mm_actions) -> None:
-    """outside: what `untracked` said."""
+    """outside: what `unnamed` said."""
     store = session.store
     then = store.state(index)
     slots = {session.area.pif(slot).object: slot for slot in session.area.pifs()}

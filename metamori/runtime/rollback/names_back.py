@@ -55,7 +55,7 @@ class Look:
         write_intent(store, intent, session.durable, store.layout.run_intent)
         Applier(store, session.durable, store.layout.run_intent).run(intent)
         homes_after = {home.inode: home.name for home in plan.kept} | self._open_then_and_left()
-        return {inode for inode in self._placed_anew()
+        return {inode for inode in self.placed()
                 if named(session, self._slots[inode], then.paths(inode), homes_after.get(inode))}
 
     def _open_then_and_left(self) -> dict[int, bytes]:
@@ -69,7 +69,7 @@ class Look:
                 store.door.close(store.door.open(store.layout.kept(made[inode]), os.O_CREAT | os.O_RDWR, 0o600))
         return made
 
-    def _placed_anew(self) -> list[int]:
+    def placed(self) -> list[int]:
         """Files with a PIF that may be elsewhere: none that has only the name it had, and nobody open."""
         area, unusual = self._session.area, lib.MM_NAMELESS | lib.MM_KEPT | lib.MM_COPIED | lib.MM_LEFT | lib.MM_MOVED
         found = {entry.inode for state in self._named for entry in state.names.values()}

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from metamori._area import lib
 from metamori.errors import MetamoriError, NoSuchCheckpoint
 from metamori.runtime.area import wal
+from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint import auto_prune, half_way
 from metamori.runtime.checkpoint import snapshot as instants
 from metamori.runtime.checkpoint.cut import Cut
@@ -33,7 +34,6 @@ from metamori.runtime.rollback.relocate import arrived, find_names, movable, nex
 from metamori.runtime.rollback.sole_process import require_alone
 from metamori.store.format.records import Intent, UndoEntry
 from metamori.store.io import commit
-from metamori.store.read.apart import between
 from metamori.store.read.state import State
 from metamori.store.read.store import Store
 from metamori.store.restore.redo import Applier, read_intent
@@ -54,7 +54,7 @@ def roll_back(session: Session, index: int, pid: int, actions: mm_actions) -> No
     """Files and names to `index`; `actions` say what the program has to do with its descriptors.
 
     On success the run stays frozen and the session locked until `go_on`. Before anything changes: Unverified, bytes of
-    the index are damaged; Gone, an untracked file that was open then; AcrossFilesystems, the store is on another
+    the index are damaged; Gone, a file that was open then and that no name leads to; AcrossFilesystems, the store is on another
     filesystem than a mapped file that lost its name before or after the checkpoint.
     """
     area, store = session.area, session.store
@@ -71,7 +71,7 @@ def roll_back(session: Session, index: int, pid: int, actions: mm_actions) -> No
         _require_there(session, index)
         # none was forked in between: a fork is a call that the freeze waits for
         require_alone(session.area, pid)
-        outside = descriptors.untracked(session, index, slot)
+        outside = descriptors.unnamed(session, index, slot)
         descriptors.require_room(session, index, number, actions)
         back_or_as_it_is(session, index)
         descriptors.actions_for(session, index, number, outside, actions)
@@ -153,11 +153,15 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     area, store = session.area, session.store
     if again:
         _carry_on(session)
-    else:
-        _look_for_files(session, index)
-    cut, undone, now, then = _present_and_index(session, index, again)
-    slots = {area.pif(slot).object: slot for slot in area.pifs()}
-    look = Look(session, now, then, slots, {entry.inode for each in undone.values() for entry in each}, again)
+    gone, new = dict[bytes, int](), dict[bytes, int]()
+    while True:
+        cut, undone, now, then = _present_and_index(session, index, again, gone)
+        slots = {area.pif(slot).object: slot for slot in area.pifs()}
+        look = Look(session, now, then, slots, {entry.inode for each in undone.values() for entry in each}, again)
+        new = {} if again else gone_from(area, now, look.placed())
+        if new.keys() <= gone.keys():
+            break
+        _look_again(area, gone, new)
     crossing, anew = set[int](), dict[int, bytes]()
     if not again:
         plan = look.plan()
@@ -195,14 +199,11 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     area.head.restoring = 0
 
 
-def _look_for_files(session: Session, index: int) -> None:
-    """What somebody outside of the run has taken away or replaced, of files that may be others at the index: the
-    present says so."""
-    area, store = session.area, session.store
-    now, then = store.state(area.head.parent), store.state(index)
-    apart = between(store.undo_log, now, then)
-    named = {entry.inode for path in apart.paths if (entry := now.names.get(path)) is not None}
-    for slot in {*gone_from(area, now, apart.objects | named).values()}:
+def _look_again(area: Area, gone: dict[bytes, int], new: dict[bytes, int]) -> None:
+    """What somebody outside of the run has taken away or replaced, of files that a way back looks at: the present says
+    so. What is at their names would be taken for them."""
+    gone.update(new)
+    for slot in {*new.values()}:
         area.touch_pif(slot)
 
 
@@ -225,15 +226,15 @@ def _carry_on(session: Session) -> None:
     next_time_too(session)
 
 
-def _present_and_index(session: Session, index: int, again: bool,
+def _present_and_index(session: Session, index: int, again: bool, gone: Iterable[bytes],
                        ) -> tuple[Cut, dict[int, list[UndoEntry]], State, State]:
     """The present, cut as for a checkpoint that is not recorded; undo records of it; it and the index as states."""
     area, store = session.area, session.store
     parent = store.state(area.head.parent)
     cut = instants.take(area, store, parent, Capture(store, area, parent)).complete()
-    if again:                              # names may have moved already that no program touched
-        for path in {*store.state(cut.parent).names, *store.state(index).names}:
-            cut.found.setdefault(path, look_at(path))
+    # names may have moved already that no program touched
+    for path in {*store.state(cut.parent).names, *store.state(index).names} if again else gone:
+        cut.found.setdefault(path, look_at(path))
     fold = Fold(store, area, cut, store.newest + 1)
     meta, offsets = fold.state("", "now", 0, "incremental")
     session.give_up(fold)
