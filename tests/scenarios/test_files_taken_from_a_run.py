@@ -198,3 +198,39 @@ def test_gone_back_to_when_an_open_file_had_been_taken(lab: Lab, options: list[s
     assert lab.state() == (then if answer == "0" else now)
     assert program.ask("pread 3 100 0") == seen
     assert program.end() == 0
+
+
+def folder_is_linked(work: Path) -> None:
+    (work / "d").rename(work.parent / "there")
+    (work / "d").symlink_to(work.parent / "there")
+
+
+def folder_is_moved(work: Path) -> None:
+    (work / "d").rename(work / "e")
+
+
+def name_becomes_a_folder(work: Path) -> None:
+    (work / "g").unlink()
+    (work / "g").mkdir()
+
+
+@pytest.mark.parametrize("way", [folder_is_linked, folder_is_moved, name_becomes_a_folder],
+                         ids=lambda way: way.__name__)
+@pytest.mark.parametrize("after", ["unlink d/x", "rename f g"])
+@MODES
+def test_gone_back_when_a_name_was_taken(lab: Lab, options: list[str], after: str, way: Callable[[Path], None]) -> None:
+    """The restore failed, and had gone half way."""
+    for name in "fg":
+        (lab.work / name).write_bytes(LONG)
+    program = lab.start(*options)
+    program.must(["chmod f 600", "chmod g 600", "mkdir d", "fill d/x w,creat 100 1", "checkpoint"])
+    program.must(["fill a w,creat 100 1", after])
+    way(lab.work)
+    before = lab.state()
+    answer = program.ask("restore 1")
+    if answer != "0":
+        assert lab.state() == before
+    assert program.end() == 0
+    if 1 not in honest.told(lab.store).lost:
+        copy = copied(lab, 1)
+        assert all((copy / name).read_bytes() == LONG for name in "fg")

@@ -7,12 +7,15 @@ at both states is left alone (store/read/apart.py).
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from metamori._area import lib
+from metamori.runtime.checkpoint.delta import kind_of
 from metamori.runtime.checkpoint.session import Session
 from metamori.runtime.checkpoint.write_back import kept_homes as run_homes
 from metamori.runtime.rollback.relocate import named
 from metamori.store.format.records import Intent
+from metamori.store.io.commit import lstat_or_none
 from metamori.store.read import apart
 from metamori.store.read.head import kept_homes
 from metamori.store.read.state import State
@@ -45,6 +48,14 @@ class Look:
         kept = {home.inode: home for home in kept_homes(store.door, store.layout, store.head, self._now)}
         kept.update({home.inode: home for home in run_homes(self._session)})
         return NamesPlan(store.door, store.layout, *self._named, tuple(kept.values()))
+
+    def others_gone(self) -> Iterator[bytes]:
+        """Names at which there is nothing any more, or something of another kind."""
+        for path, entry in self._named[0].names.items():
+            if entry.kind not in ("absent", "other"):
+                found = lstat_or_none(self._session.store.door, path)
+                if found is None or kind_of(found.st_mode) != entry.kind:
+                    yield path
 
     def names_back(self) -> set[int]:
         """The files that are other inodes afterwards: copies, since the store is on another filesystem."""

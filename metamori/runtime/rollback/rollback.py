@@ -54,8 +54,8 @@ def roll_back(session: Session, index: int, pid: int, actions: mm_actions) -> No
     """Files and names to `index`; `actions` say what the program has to do with its descriptors.
 
     On success the run stays frozen and the session locked until `go_on`. Before anything changes: Unverified, bytes of
-    the index are damaged; Gone, a file that was open then and that no name leads to; AcrossFilesystems, the store is on another
-    filesystem than a mapped file that lost its name before or after the checkpoint.
+    the index are damaged; Gone, a file that was open then and that no name leads to; AcrossFilesystems, the store is on
+    another filesystem than a mapped file that lost its name before or after the checkpoint.
     """
     area, store = session.area, session.store
     store.refresh()
@@ -153,15 +153,13 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     area, store = session.area, session.store
     if again:
         _carry_on(session)
-    gone, new = dict[bytes, int](), dict[bytes, int]()
+    gone = set[bytes]()
     while True:
         cut, undone, now, then = _present_and_index(session, index, again, gone)
         slots = {area.pif(slot).object: slot for slot in area.pifs()}
         look = Look(session, now, then, slots, {entry.inode for each in undone.values() for entry in each}, again)
-        new = {} if again else gone_from(area, now, look.placed())
-        if new.keys() <= gone.keys():
+        if again or _has_all(area, look, now, gone):
             break
-        _look_again(area, gone, new)
     crossing, anew = set[int](), dict[int, bytes]()
     if not again:
         plan = look.plan()
@@ -199,12 +197,15 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
     area.head.restoring = 0
 
 
-def _look_again(area: Area, gone: dict[bytes, int], new: dict[bytes, int]) -> None:
-    """What somebody outside of the run has taken away or replaced, of files that a way back looks at: the present says
-    so. What is at their names would be taken for them."""
-    gone.update(new)
-    for slot in {*new.values()}:
+def _has_all(area: Area, look: Look, now: State, gone: set[bytes]) -> bool:
+    """Whether what a way back looks at is there. If somebody outside of the run has taken it away or replaced it, and
+    the present does not know that (gone), it has to say so: what is at these names would be taken for it."""
+    files = gone_from(area, now, look.placed())
+    known = len(gone)
+    gone.update(files, look.others_gone())
+    for slot in {*files.values()}:
         area.touch_pif(slot)
+    return len(gone) == known
 
 
 def _require_all(then: State, anew: Mapping[int, bytes]) -> None:
