@@ -13,6 +13,9 @@ import honest
 import pytest
 from lab import Lab, Session
 
+from metamori.store.format.records import Intent
+from metamori.store.restore.redo import Applier
+
 LONG = b"o" * 30_000
 MODES = pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 
@@ -284,3 +287,29 @@ def test_both_append(lab: Lab) -> None:
     lines = (lab.work / "f").read_bytes().split(b"\n")
     assert (program.returncode, lines.count(b"mine" * 15), lines.count(b"hers" * 15)) == (0, count, his)
     assert len(lines) == 41 + count + his
+
+
+@MODES
+def test_appended_to_while_the_end_is_written(lab: Lab, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind what the last index knows; of an isolated run that was killed, whenever it is. A restore cut it off, and
+    nobody had noticed that it was there."""
+    program = written(lab, options)
+    program.must(["pwrite 3 100 0 4"])
+    program.kill_all()
+    run = Applier.run
+
+    def beside(it: Applier, intent: Intent) -> None:
+        with (lab.work / "f").open("ab") as file:
+            file.write(b"hers\n")
+        run(it, intent)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Applier, "run", beside)
+        assert honest.verb(lab.store, "log").code == 0
+    have = (lab.work / "f").read_bytes()
+    assert have.endswith(b"hers\n")
+    assert honest.verb(lab.store, "restore", 1).code == 14
+    assert (lab.work / "f").read_bytes() == have
+    honest.verb(lab.store, "restore", 1, "--force")
+    lab.restore("-2", "--to", lab.folder / "copy")
+    assert next((lab.folder / "copy").rglob("f")).read_bytes() == have

@@ -11,6 +11,8 @@ import honest
 import pytest
 from lab import Lab
 
+from metamori.runtime.area.run_area import Area
+
 LONG = b"o" * 70_000
 
 MODES = pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
@@ -234,3 +236,21 @@ def test_gone_back_when_a_name_was_taken(lab: Lab, options: list[str], after: st
     if 1 not in honest.told(lab.store).lost:
         copy = copied(lab, 1)
         assert all((copy / name).read_bytes() == LONG for name in "fg")
+
+
+@pytest.mark.parametrize("way", [Path.unlink, put_over_it, made_a_folder], ids=lambda way: way.__name__)
+def test_taken_when_all_were_killed_in_a_restore(lab: Lab, way: Callable[[Path], None]) -> None:
+    """(Played: the run area says so.) It was made anew, of zeros, and indexes had these; the restore is not carried
+    through."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start()
+    program.must(["open f rw", "pwrite 3 100 100 1", "checkpoint", "pwrite 3 100 9000 1"])
+    program.kill_all()
+    area = Area(str(lab.store))
+    area.head.restoring = 2
+    area.close()
+    way(lab.work / "f")
+    theirs = lab.state().get("f")
+    lab.verb("log")
+    assert lab.state().get("f") == theirs
+    assert honest.told(lab.store).lost >= {0, 1}

@@ -160,10 +160,9 @@ def back(session: Session, index: int, again: bool = False, reopened: bool = Tru
         look = Look(session, now, then, slots, {entry.inode for each in undone.values() for entry in each}, again)
         if again or _has_all(area, look, now, gone):
             break
-    crossing, anew = set[int](), dict[int, bytes]()
+    plan, crossing = look.plan(), set[int]()
+    anew = {op.inode: op.path for op in plan.ops if op.op == "create"}
     if not again:
-        plan = look.plan()
-        anew = {op.inode: op.path for op in plan.ops if op.op == "create"}
         movable(session, plan, reopened)
         crossing = set(plan.across())
         require_no_flags(store, Intent(index, names=tuple(plan.ops)))

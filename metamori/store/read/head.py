@@ -134,10 +134,10 @@ class Noter:
 
     def _replaced(self, was: Identity | None, now: Identity) -> PifEntry | None:
         """The file that a run has left at a path where there is another by now, or less of it, which no restore has put
-        there; or the restored one, where somebody has been at it."""
+        there; or the restored one, where somebody has been at it. Of either there may be more by now."""
         entry = self._there.names[now.path]
         pif = self._there.pifs.get(entry.inode) if entry.kind == "file" else None
-        if now.path in self._theirs:
+        if now.path in self._theirs or (pif is not None and now.size > pif.size):
             return pif
         if pif is None or now.path in self._touched:
             return None
