@@ -43,7 +43,7 @@ def unnamed(session: Session, index: int, slot: int) -> dict[int, bytes]:
         if fit.inode:
             if then.paths(fit.inode) or not (pif := then.pifs.get(fit.inode)) or pif.kept or pif.was_deleted:
                 continue
-            raise Gone(f"{os.fsdecode(fit.filename)}: no name was left, and open at checkpoint {index}")
+            raise Gone(f"{os.fsdecode(fit.filename)}: not there any more, and open at checkpoint {index}")
         file, st = (fit.dev, fit.ino), look(fit.filename).st
         if st is not None and (st.st_dev, st.st_ino) == file:
             continue
