@@ -254,3 +254,24 @@ def test_taken_when_all_were_killed_in_a_restore(lab: Lab, way: Callable[[Path],
     lab.verb("log")
     assert lab.state().get("f") == theirs
     assert honest.told(lab.store).lost >= {0, 1}
+
+
+@pytest.mark.parametrize("becomes", ["nothing", "file", "link"])
+def test_a_folder_is_taken_from_an_isolated_run_that_is_killed(lab: Lab, becomes: str) -> None:
+    """In which there is to be a file again. Its end could not be carried through, by no verb: there was no folder."""
+    (lab.work / "d").mkdir()
+    (lab.work / "d/f").write_bytes(LONG)
+    program = lab.start("--isolate")
+    program.must(["chmod d 700", "chmod d/f 600", "checkpoint", "unlink d/f"])
+    (lab.work / "d").rmdir()
+    if becomes == "file":
+        (lab.work / "d").write_bytes(b"theirs\n")
+    elif becomes == "link":
+        (lab.work / "d").symlink_to("nowhere")
+    theirs = lab.state().get("d")
+    program.kill_all()
+    lab.verb("log")
+    assert becomes == "nothing" or lab.state().get("d") == theirs
+    assert honest.told(lab.store).lost == set()
+    for index in (0, 1):
+        assert (copied(lab, index) / "d/f").read_bytes() == LONG

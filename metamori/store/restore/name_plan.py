@@ -193,9 +193,13 @@ class NamesPlan:
         stuck = {self._carried(path) for path in going if self._has_others(path)}
         found: set[bytes] = set()
         for entry in self._there.existing():
-            if entry.path in self._in_place:
+            if entry.path in self._in_place and entry.kind != "dir":
                 continue
             stat_of = lstat_or_none(self._door, entry.path)
+            if entry.path in self._in_place:
+                if stat_of is not None and not stat.S_ISDIR(stat_of.st_mode):
+                    found.add(entry.path)
+                continue
             is_dir = stat_of is not None and stat.S_ISDIR(stat_of.st_mode)
             moves = entry.path in self._moved or self._carried(entry.path) != entry.path   # with all that is in it
             if os.path.dirname(entry.path) in found or (entry.kind != "dir" and entry.path in stuck) or (
@@ -300,7 +304,8 @@ class NamesPlan:
                 ops.setdefault(folder, NameOp("mkdir", folder, mode=0o777 & ~umask()))
             if entry.path in from_aside:
                 ops[entry.path] = NameOp("rename", from_aside[entry.path], entry.path, entry.inode)
-            elif entry.kind == "dir" and entry.path not in self._in_place:
+            elif entry.kind == "dir" and ((here := self._in_place.get(entry.path)) is None
+                                          or lstat_or_none(self._door, here.path) is None):    # taken away beside a run
                 ops[entry.path] = _mkdir(entry, entry.mode | OWNER_ALL)
         return [ops[path] for path in sorted(ops, key=_depth)]
 
