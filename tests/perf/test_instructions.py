@@ -33,8 +33,8 @@ BOUNDS = {
     "window pread": (430, 435), "window read": (440, 445), "window byte": (485, 490),
     "redirected pwrite": (712, 730), "redirected write": (736, 754), "redirected pwrite4k": (730, 748),
     "redirected pread": (620, 628), "redirected read": (442, 446), "redirected lseek": (320, 320),
-    "redirected fstat": (316, 350), "redirected read4k": (707, 713), "redirected fputc": (5, 5),
-    "redirected fgetc": (5, 5), "redirected stat": (320, 350),
+    "redirected fstat": (318, 350), "redirected read4k": (707, 713), "redirected fputc": (5, 5),
+    "redirected fgetc": (5, 5), "redirected stat": (322, 350),
     "above ours read": (180, 180),
 }
 
