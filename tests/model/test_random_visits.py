@@ -120,6 +120,7 @@ class Visits:
         else:
             self.compare(before, after, exact, f"after {end} in isolation")
         self.tracked |= used
+        self.numbers |= {seen.numbers[path] for seen in (before, ended) for path in used if path in seen.numbers}
         self.say(f"  at {head}, {new}")
 
     def head(self) -> int:
