@@ -7,6 +7,7 @@ import os
 
 from metamori.cli import output, progress
 from metamori.errors import Damaged
+from metamori.runtime.area.unwritten import beside_runs
 from metamori.runtime.job import folder
 from metamori.store.read.store import Store
 from metamori.store.read.verify import verify
@@ -20,6 +21,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Opened without completing anything: looking must not change what is looked at."""
     folder.require_store(arguments.store)
     with Store.open(os.path.abspath(arguments.store), door=progress.door()) as store:
+        if store.is_busy():                # what a killed run has left may lead anywhere
+            beside_runs(store)
         report = verify(store)
         if store.has_disks:
             from metamori.runtime.job import disks

@@ -100,6 +100,22 @@ def test_a_file_is_cut_that_the_run_uses(lab: Lab, used: str, before: list[str],
     assert honest.tree_of(copied(lab, last)) == seen == honest.tree_of(lab.work)
 
 
+@pytest.mark.parametrize("looks", ["fsize 3", "pread 3 70000 0", "open f r"])
+@MODES
+def test_what_the_run_finds_cut_off_is_named_at_once(lab: Lab, options: list[str], looks: str) -> None:
+    """`verify` and `log` said nothing before the next checkpoint."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start(*options)
+    program.must(["open f rw", "pwrite 3 10 0 1", "checkpoint"])
+    os.truncate(lab.work / "f", 5000)
+    program.must([looks])
+    assert "f is lost" in lab.verb("verify", code=12).stderr
+    assert "f is lost]" in lab.verb("log", code=None).stdout
+    assert honest.told(lab.store).lost == {0, 1}
+    assert program.end() == 0
+    assert honest.told(lab.store).lost == {0, 1}
+
+
 @pytest.mark.parametrize("end", ["exit", "kill all"])
 @pytest.mark.parametrize("used", [[], ["pwrite 3 10 0 2"]], ids=["not used", "used"])
 def test_a_file_is_cut_that_only_old_indexes_need(lab: Lab, used: list[str], end: str) -> None:

@@ -116,6 +116,8 @@ class Losses:
         self._store = store
         unfinished = any(commit.exists(store.door, path) for path in store.layout.unfinished)
         self._holders = None if unfinished else holders or Holders(store)   # not as head noted, with reason
+        if unfinished:
+            store.undo_log.refresh()       # a live run may have noted what it found cut off
         self._beside = store.changed_beside(None) if unfinished and store.changed_beside else set[int]()
         self._suspects = store.undo_log.given_up() | (self._holders.given_up if self._holders else self._beside)
         self._state: State | None = None   # the one last asked for, the names of its files, and what is lost there

@@ -84,9 +84,10 @@ class UndoLog:
         return self._last
 
     def given_up(self) -> set[int]:
-        """Files of which some record says that bytes are lost."""
+        """Files of which some record says that bytes are lost, or will."""
         self._load()
-        return self._given_up
+        beside = {inode for inode, said in self._beside.items() if not all(entry.run for _, entry in said)}
+        return self._given_up | beside if beside else self._given_up
 
     def spoken_of(self, low: int, high: int) -> set[int]:
         """Files whose `saved_for` may not be the same at both indexes."""
