@@ -235,6 +235,20 @@ def test_power_cut_in_single_mode_after_a_commit_began(trial_of: TrialOf, times:
         cut_at(trial, WAYS["single"], times, nth, seed)
 
 
+@pytest.mark.parametrize("longer", ["{}; fsync 3; ftruncate 3 20000", "{}; checkpoint; ftruncate 3 20000",
+                                    "checkpoint; {}; fsync 3; restore @0"], ids=["log", "index", "went back"])
+@pytest.mark.parametrize("before", [[], ["pwrite 3 100 50 5"]], ids=["not written to", "redirected"])
+def test_synced_when_it_was_longer_for_a_while(
+    trial_of: TrialOf, times: Times, before: list[str], longer: str
+) -> None:
+    """In isolation its size is what is in place again, but the log or an index has it as longer."""
+    lines = longer.format("ftruncate 3 30000").split("; ")
+    way = Way("--isolate", ("open old rw", *before, *lines, "fsync 3", "mkdir last"))
+    trial = trial_of(way)
+    last = next(call.number for call in trial.run().calls if call.path.endswith("/last"))
+    cut_at(trial, way, times, last, 0)
+
+
 MOVING = ["open old rw", "pwrite 3 100 100 6", "checkpoint", "rename d0 d3", "mkdir d0", "open d0/new w,creat",
           "write 4 10 3"]
 MOVED = ["checkpoint", "rename gone d0/gone", "open d0/new w,creat", "write 3 10 3"]   # a file that no index knows

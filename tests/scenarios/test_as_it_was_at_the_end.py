@@ -224,6 +224,38 @@ def test_cut_where_no_index_knows_of_it(lab: Lab, options: list[str], then: str,
     assert data[first + 1100:first + 1800] == bytes(700)
 
 
+@pytest.mark.parametrize("length", [8192, 5000])
+@pytest.mark.parametrize("before", ["lseek 3 0 set", "pwrite 3 10 100 1"], ids=["not written to", "redirected"])
+@pytest.mark.parametrize("longer", ["ftruncate 3 50000; ftruncate 3 {}", "pwrite 3 9000 {} 3; ftruncate 3 {}",
+                                    "ftruncate 3 50000; checkpoint; ftruncate 3 {}",
+                                    "checkpoint; ftruncate 3 50000; restore 1"])
+@MODES
+def test_appended_to_when_it_was_longer_for_a_while(lab: Lab, options: list[str], longer: str, before: str,
+                                                    length: int) -> None:
+    """In isolation that was not seen, and cut off at the end."""
+    (lab.work / "f").write_bytes(b"o" * length)
+    os.utime(lab.work / "f", (10**9, 10**9))
+    program = lab.start(*options)
+    program.must(["open f rw", before, *longer.format(*[length] * 2).split("; ")])
+    assert program.ask("fsize 3").split()[0] == f"{length}"
+    appended_to(lab.work / "f")
+    assert program.ask("fsize 3").split()[0] == f"{length + 3000}"
+    stays(lab, program)
+    assert (lab.work / "f").read_bytes()[length:] == b"his" * 1000
+
+
+@pytest.mark.parametrize("length", [0, 5000])
+@MODES
+def test_time_of_a_file_that_was_longer_for_a_while(lab: Lab, options: list[str], length: int) -> None:
+    (lab.work / "f").write_bytes(b"o" * length)
+    os.utime(lab.work / "f", (10**9, 10**9))
+    program = lab.start(*options)
+    program.must(["open f rw", "ftruncate 3 50000", f"ftruncate 3 {length}", "checkpoint"])
+    stays(lab, program)
+    assert (lab.work / "f").stat().st_mtime > 10**9
+    assert (lab.folder / "copy/work/f").stat().st_mtime_ns == (lab.work / "f").stat().st_mtime_ns
+
+
 @pytest.mark.parametrize("before", [False, True])
 @MODES
 def test_data_is_looked_for_in_what_was_appended(lab: Lab, options: list[str], before: bool) -> None:

@@ -243,9 +243,10 @@ class _Leavings:
             size, limit = known.size if known else size, known.home_limit if known else size
         for each in records:
             if each.kind == lib.MM_AHEAD_SYNCED:
-                tail = NO_LIMIT if each.flags & lib.MM_VIRTUAL else each.size
-                if virtual and each.flags & lib.MM_VIRTUAL:
-                    size, limit = each.size, each.home_limit
+                own = each.flags & lib.MM_VIRTUAL
+                tail = NO_LIMIT if own else each.size
+                if virtual:
+                    size, limit = (each.size, each.home_limit) if own else (st.st_size, NO_LIMIT)
         return Pif(
             slot, found.object, st.st_dev, st.st_ino, found.btime_ns,
             (lib.MM_KEPT | lib.MM_NAMELESS if found.kept else 0) | (lib.MM_VIRTUAL if virtual else 0),

@@ -214,10 +214,14 @@ class FileBack:
 
     def _resize_virtual(self, size: int, home_limit: int) -> None:
         self.area.table_clear(self.p, -(-size // BLOCK))
-        if not self.p.flags & lib.MM_VIRTUAL:
-            found = lstat_or_none(REAL, self._home())
-            if found is not None and found.st_size == size <= home_limit:
-                return                     # somebody outside of the run may append to it as before
+        flags = self.p.flags & (lib.MM_VIRTUAL | lib.MM_COPIED)
+        found = lstat_or_none(REAL, self._home()) if flags != lib.MM_VIRTUAL | lib.MM_COPIED else None
+        if found is not None and found.st_size == size <= home_limit:
+            if flags & lib.MM_VIRTUAL:     # somebody outside of the run may append to it as before
+                self.p.size = self.p.home_limit = size
+                self.area.size_is_in_place(self.p)
+            return
+        if not flags & lib.MM_VIRTUAL:
             self.p.flags |= lib.MM_VIRTUAL
             self.area.head.virtual_count += 1
         # Past the file's end nothing of it is in place. What an earlier run wrote back lies above the limit that the

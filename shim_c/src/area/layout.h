@@ -314,7 +314,7 @@ struct mm_pif {
     uint32_t unseen;           /* grows when this file may have changed unseen: a new mapping, a call of the kernel's own */
     uint32_t hand;             /* frame from which on one is looked for that can leave the cache; 0: none has yet */
     uint64_t ahead_block;      /* buffer blocks below it are in the log; 0: none are */
-    uint64_t ahead_size;       /* when that was written */
+    uint64_t ahead_size;       /* when that was written; MM_NO_LIMIT: it says that the file is longer (mm_size_in_place) */
     uint64_t redirected;       /* entries in its block table */
     uint64_t let_go;           /* epoch whose checkpoint let go of it, MM_MAPPED until then; before that is written the next one looks too */
     uint32_t names_lock;       /* tid of who takes a name or a descriptor away, or gives one: MM_KEPT and MM_NAMELESS change under it */

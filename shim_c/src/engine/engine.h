@@ -77,6 +77,7 @@ static inline long mm_size_for(struct mm_pif *p, int fd, uint64_t at, uint64_t e
 static inline uint64_t mm_block_end(uint64_t at) { return (at + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK; }
 /* locked */
 void mm_make_virtual(struct mm_pif *p, uint64_t was, uint64_t size);
+void mm_size_in_place(struct mm_pif *p, int fd);
 int mm_reachable(uint32_t slot, int fd, uint64_t at);
 long mm_may_reach(uint32_t slot, int fd, uint64_t at, size_t *count);
 void mm_stamp_begins(int fd, const struct timespec *at);

@@ -26,6 +26,20 @@ void mm_make_virtual(struct mm_pif *p, uint64_t was, uint64_t size)
     __atomic_store_n(&p->size, size, __ATOMIC_RELEASE);
 }
 
+/* One that was longer for a while, of which nothing in place is cut off, has no size of its own any more: somebody outside of the run
+ * may append to it as before. */
+void mm_size_in_place(struct mm_pif *p, int fd)
+{
+    struct stat st;
+    MM_ASSERT(mm_locked_by_me(&p->lock));
+    if ((p->flags & (MM_VIRTUAL | MM_COPIED)) != MM_VIRTUAL || p->home_limit != p->size
+        || sys(SYS_fstat, fd, &st) < 0 || (uint64_t)st.st_size != p->size)
+        return;
+    p->ahead_size = MM_NO_LIMIT;       /* so long as nothing else is said there */
+    __atomic_add_fetch(&mm_area->head->virtual_count, 1, __ATOMIC_RELEASE);    /* before: whoever has asked the kernel asks again */
+    __atomic_and_fetch(&p->flags, ~MM_VIRTUAL, __ATOMIC_ACQ_REL);
+}
+
 /* Since Linux 6.13 a file that changes gets a time between two ticks of the clock where somebody was told the one of this tick, and what
  * changes later no earlier one.  So the kernel is asked for such a time, for the buffer, which it gives that of the tick at first. */
 static void take_time_between_ticks(int64_t tick)

@@ -302,11 +302,14 @@ static long append_blocks(long log, uint32_t slot, struct mm_pif *p, struct news
 
 #define TRIES 3                          /* then nobody writes to it meanwhile */
 
+/* All of the file is in place, and the log does not have it as longer. */
+static int says_nothing(const struct mm_pif *p) { return is_native(p) && p->ahead_size != MM_NO_LIMIT; }
+
 /* What is acknowledged survives a power cut: the file's blocks in the buffer, and which they are. */
 long mm_ahead_blocks(uint32_t slot)
 {
     struct mm_pif *p = mm_pif_at(mm_area, slot);
-    if (is_native(p))
+    if (says_nothing(p))
         return 0;
     long e = AGAIN, log = -1;
     for (int tried = 1; e == AGAIN; tried++) {
@@ -324,7 +327,7 @@ long mm_ahead_blocks(uint32_t slot)
         MM_STOP("ahead.buffered");
         if (tried < TRIES)
             mask = hold(p);
-        if (e == 0 && !is_native(p))
+        if (e == 0 && !says_nothing(p))
             e = append_blocks(log, slot, p, &news);
         release(p, mask);
         if (news.ranges)

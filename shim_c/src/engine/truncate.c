@@ -15,6 +15,7 @@ static long truncate_virtual(uint32_t slot, struct mm_pif *p, int fd, uint64_t l
             __atomic_store_n(&p->home_limit, length, __ATOMIC_RELEASE);
         mm_forget_rest(p, length, fresh);
         MM_STOP("data.forgotten");
+        mm_size_in_place(p, fd);
     }
     mm_stamp(p, fd);
     return 0;
