@@ -224,6 +224,29 @@ def test_cut_where_no_index_knows_of_it(lab: Lab, options: list[str], then: str,
     assert data[first + 1100:first + 1800] == bytes(700)
 
 
+@pytest.mark.in_turn("write", 2)
+@pytest.mark.parametrize("write", ["pwrite 3 4096 4096 5", "pwrite 3 10 4990 5", "pwrite 3 6000 100 5",
+                                   "write 3 4096 5"])
+@pytest.mark.parametrize("before", [[], ["pwrite 3 10 100 1"], ["pwrite 3 9000 0 1", "checkpoint"],
+                                    ["pwrite 3 9000 0 1"]], ids=["first", "elsewhere", "indexed", "over it"])
+@MODES
+def test_written_behind_a_cut(lab: Lab, options: list[str], before: list[str], write: str) -> None:
+    """It was lost when the program looked next: where an index knew bytes nobody asked how many there are."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start(*options)
+    program.must(["open f rw", *before])
+    time.sleep(0.05)                       # a tick of the kernel's clock
+    os.truncate(lab.work / "f", 104)
+    program.must([write])
+    _, _, count, *place = write.split()[:-1]
+    start = int(place[0]) if place else 0
+    seen = program.ask(f"pread 3 {count} {start}")
+    assert program.ask("fsize 3").split()[0] == f"{start + int(count)}"
+    assert program.ask(f"pread 3 {count} {start}") == seen
+    stays(lab, program)
+    assert (lab.work / "f").read_bytes()[104:start] == bytes(max(start - 104, 0))
+
+
 @pytest.mark.parametrize("length", [8192, 5000])
 @pytest.mark.parametrize("before", ["lseek 3 0 set", "pwrite 3 10 100 1"], ids=["not written to", "redirected"])
 @pytest.mark.parametrize("longer", ["ftruncate 3 50000; ftruncate 3 {}", "pwrite 3 9000 {} 3; ftruncate 3 {}",

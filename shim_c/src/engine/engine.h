@@ -68,11 +68,17 @@ static inline long mm_size_to(struct mm_pif *p, int fd, uint64_t end)
     uint64_t known = mm_known_size(p);
     return end <= known ? (long)known : mm_size(p, fd);
 }
-/* For a write at `at`.  Before the first of a file is redirected nobody has been told of a cut (wrap_stat.c): it is asked, but not for each
- * write of a long sequence (overwrite.c). */
-static inline long mm_size_for(struct mm_pif *p, int fd, uint64_t at, uint64_t end)
+/* Whoever writes asks in each tick of the clock: where somebody outside of the run has cut the file, what is written behind that before
+ * it is seen is lost with what was there.  Not for each write of a long sequence in place (overwrite.c). */
+static inline int mm_asked_at(const struct mm_pif *p, const struct timespec *t)
 {
-    return UNLIKELY(!p->root) && !mm_saved(mm_area, p, at / MM_BLOCK) ? mm_size(p, fd) : mm_size_to(p, fd, end);
+    return p->mtime_ns == t->tv_sec * 1000000000 + t->tv_nsec;
+}
+static inline long mm_size_to_write(struct mm_pif *p, int fd, uint64_t at, uint64_t end, int asked)
+{
+    uint64_t known = mm_known_size(p);
+    long size = end <= known && (LIKELY(asked) || mm_saved(mm_area, p, at / MM_BLOCK)) ? (long)known : mm_size(p, fd);
+    return end <= known && size > (long)known ? (long)known : size;
 }
 static inline uint64_t mm_block_end(uint64_t at) { return (at + MM_BLOCK - 1) / MM_BLOCK * MM_BLOCK; }
 /* locked */
@@ -83,20 +89,24 @@ long mm_may_reach(uint32_t slot, int fd, uint64_t at, size_t *count);
 void mm_stamp_begins(int fd, const struct timespec *at);
 void mm_stamp_told(struct mm_pif *p, const struct timespec *at);
 #define MM_TICK_NS 20000000              /* longer than between two ticks of the kernel's clock; shorter than any step of it */
-/* locked: the file's time is now */
-static inline void mm_stamp(struct mm_pif *p, int fd)
+/* locked: the file's time is now, or that */
+static inline void mm_stamp_at(struct mm_pif *p, int fd, const struct timespec *t)
 {
-    struct timespec t;
     MM_ASSERT(mm_locked_by_me(&p->lock));
-    clock_gettime(CLOCK_REALTIME_COARSE, &t);
     if (UNLIKELY(!p->mtime_ns))
-        mm_stamp_begins(fd, &t);
+        mm_stamp_begins(fd, t);
     else if (UNLIKELY(p->flags & MM_TOLD))
-        mm_stamp_told(p, &t);
-    int64_t now = t.tv_sec * 1000000000 + t.tv_nsec, between = __atomic_load_n(&mm_area->head->between_ticks, __ATOMIC_RELAXED);
+        mm_stamp_told(p, t);
+    int64_t now = t->tv_sec * 1000000000 + t->tv_nsec, between = __atomic_load_n(&mm_area->head->between_ticks, __ATOMIC_RELAXED);
     if (UNLIKELY(now < between) && between - now < MM_TICK_NS)
         now = between;
     p->mtime_ns = p->flags & MM_SECONDS ? now - now % 1000000000 : now;
+}
+static inline void mm_stamp(struct mm_pif *p, int fd)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME_COARSE, &t);
+    mm_stamp_at(p, fd, &t);
 }
 
 /* truncate.c */

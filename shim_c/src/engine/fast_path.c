@@ -84,9 +84,9 @@ static __attribute__((noinline)) long write_rest(const struct mm_fd_view *seen, 
     return (long)done;
 }
 
-static long write_first(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at)
+static long write_first(uint32_t slot, struct mm_pif *p, int fd, const char *from, size_t count, uint64_t at, int asked)
 {
-    long size = mm_size_for(p, fd, at, mm_block_end(at + count)), r = size;
+    long size = mm_size_to_write(p, fd, at, mm_block_end(at + count), asked), r = size;
     if (r >= 0 && !(p->flags & MM_VIRTUAL)) {
         if (mm_is_cut(p, size))
             r = mm_cut_by_others(slot, p, fd, size);
@@ -131,7 +131,11 @@ HOT long mm_plain_write(const struct mm_fd_view *seen, int fd, const void *from,
     uint64_t place = at < 0 ? (uint64_t)f->position : (uint64_t)at;
     long r = NOT_HERE;
     if (may_take_fast_path(seen, fd, at) && place + count <= FAR) {
-        uint64_t room = p->flags & MM_VIRTUAL ? FAR : mm_known_size(p);   /* the size is ours: it may grow */
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME_COARSE, &now);
+        int asked = mm_asked_at(p, &now);
+        /* where the size is ours it may grow */
+        uint64_t room = p->flags & MM_VIRTUAL ? FAR : LIKELY(asked) ? mm_known_size(p) : 0;
         char *to = in_memory(p, place, count, room, mm_area->head->epoch_block, &spot);
         touched(seen->slot, p);
         if (to && mm_lasting(from, count, 0) == count) {
@@ -139,11 +143,11 @@ HOT long mm_plain_write(const struct mm_fd_view *seen, int fd, const void *from,
             memcpy(to, from, count);
             if (room == FAR && place + count > p->size)
                 p->size = place + count;
-            mm_stamp(p, fd);
+            mm_stamp_at(p, fd, &now);
             r = count;
         } else {
             mm_write_begins(p);
-            r = write_first(seen->slot, p, fd, from, count, place);
+            r = write_first(seen->slot, p, fd, from, count, place, asked);
             if (UNLIKELY(r > 0 && (size_t)r < count))
                 r = write_rest(seen, fd, from, count, place, r, at < 0 ? &f->position : NULL);
             mm_write_ends(p);

@@ -199,7 +199,10 @@ static long resolve_write(uint32_t slot, struct mm_pif *p, const struct iovec *v
 {
     if (w->asked && (uint64_t)w->at > INT64_MAX - w->asked)
         return -EINVAL;
-    w->size = append ? mm_size(p, w->fd) : mm_size_for(p, w->fd, w->at, mm_block_end(w->at + w->asked));
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    uint64_t end = mm_block_end(w->at + w->asked);
+    w->size = append ? mm_size(p, w->fd) : mm_size_to_write(p, w->fd, w->at, end, mm_asked_at(p, &now));
     if (w->size < 0)
         return w->size;
     if (append && w->asked)
