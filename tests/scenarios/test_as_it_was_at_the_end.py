@@ -224,6 +224,25 @@ def test_cut_where_no_index_knows_of_it(lab: Lab, options: list[str], then: str,
     assert data[first + 1100:first + 1800] == bytes(700)
 
 
+@pytest.mark.in_turn("looks", 2)
+@pytest.mark.parametrize("first", [0, 4096])
+@pytest.mark.parametrize("looks", ["open f r", "fsize 3", "pread 3 9000 0", "pread 3 100 5050", "read 3 9000"])
+@MODES
+def test_cut_where_no_index_knows_of_it_and_looked_at(lab: Lab, options: list[str], looks: str, first: int) -> None:
+    """Where the program did not write then either, its own old bytes were there when somebody had appended."""
+    (lab.work / "f").write_bytes(b"o" * (first + 900))
+    program = lab.start(*options)
+    program.must(["open f rw", f"pwrite 3 10 {first + 100} 1"])
+    appended_to(lab.work / "f")
+    program.must([f"pwrite 3 800 {first + 1000} 2"])
+    os.truncate(lab.work / "f", first + 1100)
+    program.must([looks])
+    with (lab.work / "f").open("ab") as file:
+        file.write(bytes(700))
+    stays(lab, program)
+    assert (lab.work / "f").read_bytes()[first + 1100:] == bytes(700)
+
+
 @pytest.mark.in_turn("write", 2)
 @pytest.mark.parametrize("write", ["pwrite 3 4096 4096 5", "pwrite 3 10 4990 5", "pwrite 3 6000 100 5",
                                    "write 3 4096 5"])

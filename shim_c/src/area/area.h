@@ -303,11 +303,16 @@ static inline uint64_t mm_known_size(const struct mm_pif *p)
     uint64_t limit = __atomic_load_n(&p->home_limit, __ATOMIC_RELAXED);
     return p->fresh_from < MM_ANY_SIZE ? p->fresh_from : limit != MM_NO_LIMIT ? limit : 0;
 }
-/* Has the buffer more of a file's last block than the file?  Then its end there (mm_has_tail) is not in that block, or lies behind it. */
-static inline int mm_more_than(struct mm_area *a, struct mm_pif *p, uint64_t size)
+/* Has the buffer more of a file's last block than the file, if it has it?  Then its end there (mm_has_tail) is not in that block, or lies
+ * behind it. */
+static inline int mm_may_have_more(const struct mm_pif *p, uint64_t size)
 {
     return size % MM_BLOCK && !(p->flags & MM_VIRTUAL)
-        && (p->size > size || p->size % MM_BLOCK == 0 || p->size / MM_BLOCK != size / MM_BLOCK)
+        && (p->size > size || p->size % MM_BLOCK == 0 || p->size / MM_BLOCK != size / MM_BLOCK);
+}
+static inline int mm_more_than(struct mm_area *a, struct mm_pif *p, uint64_t size)
+{
+    return mm_may_have_more(p, size)
         && mm_table_get(a, p, size / MM_BLOCK)
         && !(p->size < size && p->size % MM_BLOCK && mm_table_get(a, p, p->size / MM_BLOCK));
 }

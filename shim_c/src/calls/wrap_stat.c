@@ -52,12 +52,19 @@ static int has_own_size(const struct mm_pif *p)
 }
 
 /* Of a file that somebody has cut the program reads no more than it is told here, by its descriptor. */
-static __attribute__((noinline, cold)) void told_cut(int fd, const char *path, int flags)
+static __attribute__((noinline)) void told_size(int fd, const char *path, int flags, uint64_t size)
 {
-    if (!(flags & AT_EMPTY_PATH) || *path || !enter_file(fd))
+    uint32_t slot = flags & AT_EMPTY_PATH && !*path ? enter_file(fd) : 0;
+    if (!slot)
         return;
-    mm_seen_cut(pif_of(fd), fd);
+    if (mm_is_shorter(mm_pif_at(mm_area, slot), size))
+        mm_seen_cut(slot, fd);
     leave();
+}
+
+static int may_be_shorter(const struct mm_pif *p, uint64_t size)
+{
+    return mm_is_cut(p, size) || (__atomic_load_n(&p->root, __ATOMIC_RELAXED) && mm_may_have_more(p, size));
 }
 
 /* When it was last written to, where that is not the kernel's to say; 0.  Said before it is looked: what comes later shows. */
@@ -75,8 +82,8 @@ static int corrected(uint64_t before, int r, struct stat *st, int dir, const cha
     struct mm_pif *p = r == 0 ? differs(dir, path, flags, st->st_mode, st->st_dev, st->st_ino) : NULL;
     if (p && has_own_size(p))
         st->st_size = p->size;
-    else if (p && mm_is_shorter(p, st->st_size))
-        told_cut(dir, path, flags);
+    else if (p && may_be_shorter(p, st->st_size))
+        told_size(dir, path, flags, st->st_size);
     if (UNLIKELY(own_sizes() != before) && r == 0 && S_ISREG(st->st_mode))
         return fstatat(dir, path, st, flags);
     if (!p)
@@ -241,8 +248,8 @@ EXPORT int statx(int dir, const char *given, int flags, unsigned mask, struct st
                                         sys_dev(out->stx_dev_major, out->stx_dev_minor), out->stx_ino) : NULL;
     if (p && has_own_size(p))
         out->stx_size = p->size;
-    else if (p && mm_is_shorter(p, out->stx_size))
-        told_cut(dir, given, flags);
+    else if (p && may_be_shorter(p, out->stx_size))
+        told_size(dir, given, flags, out->stx_size);
     if (UNLIKELY(own_sizes() != before) && r == 0 && S_ISREG(out->stx_mode))
         return statx(dir, given, flags, mask, out);
     if (!p)

@@ -171,10 +171,10 @@ static inline int mm_is_cut(const struct mm_pif *p, uint64_t size)
 {
     return UNLIKELY(size < p->fresh_from) && !(p->flags & MM_VIRTUAL) && size < mm_known_size(p) && !(mm_area->head->flags & MM_JOB);
 }
-/* Is there anything of that to be noted (mm_size_held)? */
+/* So somebody outside of the run has cut it, whether an index knows what was there or not. */
 static inline int mm_is_shorter(struct mm_pif *p, uint64_t size)
 {
-    return mm_is_cut(p, size) || (UNLIKELY(p->root) && mm_more_than(mm_area, p, size));
+    return mm_is_cut(p, size) || (UNLIKELY(p->root) && UNLIKELY(mm_more_than(mm_area, p, size)));
 }
 /* locked */
 /* its size: where somebody has cut it, what was behind that place is gone for the run, too */

@@ -104,6 +104,8 @@ static long read_pieces(uint32_t slot, struct mm_pif *p, int fd, char *to, size_
 {
     uint64_t done = 0;
     long size = mm_size_to(p, fd, at + count), r = size;
+    if (size >= 0 && at + count > mm_known_size(p) && mm_is_shorter(p, size))
+        return NOT_HERE;
     while (done < count && at + done < (uint64_t)size && r >= 0) {
         r = mm_read_some(slot, p, fd, to + done, count - done, at + done, size);
         if (UNLIKELY(r == -EAGAIN))

@@ -103,6 +103,11 @@ static long read_at(uint32_t slot, struct mm_pif *p, int fd, const struct iovec 
     long size = mm_size_to(p, fd, at + asked), total = 0, pieces = 0;
     if (size < 0)
         return size;
+    if (at + asked > mm_known_size(p) && mm_is_shorter(p, size)) {
+        if (!locked)
+            return -EAGAIN;
+        mm_size_held(slot, p, fd);
+    }
     uint16_t writes = __atomic_load_n(&p->writes, __ATOMIC_ACQUIRE);
     MM_STOP("data.sized");
     for (int i = 0; i < n; i++) {
