@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 
 import pytest
@@ -45,3 +46,18 @@ def test_it_is_one_file_at_every_index(lab: Lab, first: str, options: tuple[str,
             assert (found.st_mode & 0o777, found.st_mtime) == want, (index, name)
         assert found.st_nlink == 2
         assert (lab.work / "b").read_bytes() == b"some bytes"
+
+
+@pytest.mark.parametrize("options", [(), ("--isolate",)], ids=["default", "isolate"])
+def test_given_times_when_a_restore_has_made_it_anew(elsewhere: Lab, options: tuple[str, ...]) -> None:
+    """As a copy, from a store on another filesystem: it counted as changed outside, and the first index's bytes as lost."""
+    lab = elsewhere
+    (lab.work / "a").write_bytes(b"first")
+    checkpoint = shlex.join(lab.argv("checkpoint"))
+    assert lab.run(["rm", "a"]).returncode == 0
+    lab.verb("restore", 0)
+    dated = [f"perl -e 'utime {at}, {at}, \"a\"'; {checkpoint}" for at in (5, 6)]
+    assert lab.run(["sh", "-c", ";".join(dated)], *options).returncode == 0
+    for index in (2, 0, 3):
+        lab.verb("restore", index)
+        assert (lab.work / "a").read_bytes() == b"first", index

@@ -362,9 +362,9 @@ class Fold:
             slot = found.slot
             inode = self.objects.get(slot, 0) or (self.area.pif(slot).object if slot else 0)
             if not inode:
-                inode = self._untouched(path, st)
+                inode, born = self._untouched(path, st)
                 if kind == "file" and not (slot or self.in_job):
-                    self._not_as_known(inode, st)
+                    self._not_as_known(inode, st, born)
                 if slot:                   # noted before a call that then did not change it
                     self.objects[slot] = self.area.pif(slot).object = inode
             if kind == "file":
@@ -398,8 +398,9 @@ class Fold:
             self.pifs[inode] = replace(old, size=st.st_size, mode=st.st_mode, uid=st.st_uid, gid=st.st_gid, cut=0,
                                        mtime_ns=st.st_mtime_ns, filename=path, was_deleted=0, kept=b"")
 
-    def _untouched(self, path: bytes, st: os.stat_result) -> int:
-        """A file (or folder) that has a tracked name, but whose bytes nobody touched: as it is, and as it was."""
+    def _untouched(self, path: bytes, st: os.stat_result) -> tuple[int, int]:
+        """A file (or folder) that has a tracked name, but whose bytes nobody touched: as it is, and as it was. Its
+        number, and its birth, or 0."""
         born = self.store.door.birth_ns(path)      # a file that went may have had the same number
         now = lstat_or_none(self.store.door, path)
         if now is None or (now.st_dev, now.st_ino) != (st.st_dev, st.st_ino) or born > st.st_ctime_ns:
@@ -414,12 +415,11 @@ class Fold:
             self.initial_pifs[inode] = entry if noted is None else replace(
                 entry, size=noted.size if self.in_job and stat.S_ISREG(noted.mode) else size,
                 mtime_ns=noted.mtime_ns, mode=noted.mode, uid=noted.uid, gid=noted.gid)
-        return inode
+        return inode, born
 
-    def _not_as_known(self, inode: int, st: os.stat_result) -> None:
+    def _not_as_known(self, inode: int, st: os.stat_result, born: int) -> None:
         """One of which the run has used a name only: whether it was not as known by then, or has another size now."""
-        known = self.before.pifs.get(inode)
-        noted = self._note_at((st.st_dev, st.st_ino), known.btime_ns if known else 0)
+        known, noted = self.before.pifs.get(inode), self._note_at((st.st_dev, st.st_ino), born)
         if known is None or inode in self.pifs or not self.before.paths(inode):
             return
         was = (noted.size, noted.mtime_ns) if noted else (st.st_size, st.st_mtime_ns)
