@@ -84,7 +84,7 @@ ACT(stat)
     struct statx x;
     int fd = some();
     const char *p = path();
-    if (p && *p == '/')                 /* a link of /proc: its size and mode say nothing */
+    if (p && p != bad && *p == '/')                 /* a link of /proc: its size and mode say nothing */
         return;
     int r;
     switch (draw(4)) {
