@@ -110,7 +110,7 @@ def at_each(lab: Lab, options: list[str], number: int, parts: int, first: int) -
     assert kills >= parts // 3
 
 
-@pytest.mark.in_turn("how")
+@pytest.mark.in_turn("how", 2)
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
 @pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolate"])
 def test_at_some_lines(lab: Lab, options: list[str], how: str) -> None:

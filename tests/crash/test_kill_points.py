@@ -52,7 +52,7 @@ rename d0/in gone; checkpoint; write 3 10 14\
 """.replace("\n", "; ").split("; ")
 
 
-@pytest.mark.in_turn("how")
+@pytest.mark.in_turn("how", 2)
 @WAYS
 def test_killed_at_some_calls(trial_of, options: str, how: str) -> None:  # type: ignore[no-untyped-def]
     trial = trial_of(*options.split())

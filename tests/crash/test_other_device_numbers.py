@@ -289,7 +289,7 @@ def is_stopped(lab: Lab, nth: int) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
 
 
-@pytest.mark.in_turn("target")
+@pytest.mark.in_turn("target", 2)
 @pytest.mark.parametrize("target", [0, 1])
 def test_an_interrupted_restore(machine: Machine, monkeypatch: pytest.MonkeyPatch, target: int) -> None:
     """Stopped at some of its operations; what completes it finds the disks with other numbers."""

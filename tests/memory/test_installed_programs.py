@@ -176,6 +176,7 @@ TOOLS = {
 }
 
 
+@pytest.mark.in_turn("tool", 2)
 @pytest.mark.parametrize("tool", TOOLS)
 def test_tools(tmp_path: Path, tool: str) -> None:
     command, stdin = TOOLS[tool]

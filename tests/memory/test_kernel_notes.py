@@ -349,6 +349,7 @@ def open_to_all() -> Iterator[Path]:
     shutil.rmtree(place)
 
 
+@pytest.mark.in_turn("what", 2)
 @pytest.mark.parametrize("what", SCRIPTS)
 def test_they_are_as_they_were(tmp_path: Path, what: str) -> None:
     is_as_it_was(tmp_path, SCRIPTS[what])

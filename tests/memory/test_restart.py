@@ -103,6 +103,7 @@ def test_pages_come_back_many_at_once(tmp_path: Path) -> None:
     assert faults < 50000
 
 
+@pytest.mark.in_turn("name", 2)
 @pytest.mark.parametrize("name", ["kernel.c", "threads.cc", "heat.f90", "waits.c", "state.c"])
 def test_compiled(tmp_path: Path, name: str) -> None:
     case = Memory(tmp_path, [built(tmp_path, name)])

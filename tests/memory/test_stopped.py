@@ -22,6 +22,7 @@ cat jobs
 """
 
 
+@pytest.mark.in_turn("words", 2)
 @pytest.mark.parametrize("words", [(), ("chain",)], ids=["alone", "chain"])
 def test_what_a_stop_shows(tmp_path: Path, words: tuple[str, ...]) -> None:
     """To the one that stands, with threads, a signal that waits or in a call that a stop ends; to its parent, which has

@@ -382,6 +382,7 @@ def test_what_processes_share_and_wait_for(tmp_path: Path, what: str) -> None:
     comes_back(Memory(tmp_path, [built(tmp_path, "tree.c"), what]))
 
 
+@pytest.mark.in_turn("what", 2)
 @pytest.mark.parametrize("what", ["timerfd", "signalfd", "epoll", "nested"])
 def test_what_several_wait_at(tmp_path: Path, what: str) -> None:
     comes_back(Memory(tmp_path, [built(tmp_path, "watch.c"), what]))

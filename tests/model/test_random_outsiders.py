@@ -259,6 +259,7 @@ def play(lab: Lab, seed: int) -> None:
             it.program.wait()
 
 
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.skipif(os.geteuid() != 0, reason="the program changes modes, and reads what it may not as a user")
 @pytest.mark.parametrize("seed", [*range(4), *KEPT])
 def test_outsiders(lab: Lab, seed: int) -> None:

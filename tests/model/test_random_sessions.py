@@ -86,7 +86,7 @@ def play(lab: Lab, seed: int, back: bool) -> None:
     lab.verb("verify")
 
 
-@pytest.mark.in_turn("seed")
+@pytest.mark.in_turn("seed", 2)
 @pytest.mark.skipif(os.geteuid() != 0, reason="the program changes modes, and reads what it may not as a user")
 @pytest.mark.parametrize("back", [False, True], ids=["", "back"])
 @pytest.mark.parametrize("seed", range(3))
