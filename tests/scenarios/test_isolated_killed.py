@@ -151,3 +151,17 @@ def test_a_folder_in_a_file_s_place_that_holds_what_is_nobody_s(lab: Lab, end: s
     assert (lab.work / "box" / "beside").read_bytes() == b"nobody's"
     lab.restore(1)
     assert (lab.work / "a" / "beside").read_bytes() == b"nobody's"
+
+
+@pytest.mark.parametrize("later", ["pass", PART], ids=["not used", "overwritten later"])
+def test_what_an_undo_record_has_of_a_file_not_used(lab: Lab, later: str) -> None:
+    """Where the file is as an older index has it again; that index had its bytes from the record, the run's had not."""
+    (lab.work / "f").write_bytes(b"o" * 30000)
+    what = "f = os.open('f', os.O_WRONLY); os.pwrite(f, b'n' * 30000, 0)"
+    assert lab.run([sys.executable, "-c", f"import os; {what}"]).returncode == 0
+    lab.restore(0)
+    first = run(lab, "kill all", f"open('g', 'w').close(); metamori.checkpoint(); {later}") - 1
+    lab.restore(1)
+    assert (lab.work / "f").read_bytes() == b"n" * 30000
+    lab.restore(first)
+    assert (lab.work / "f").read_bytes() == b"o" * 30000
