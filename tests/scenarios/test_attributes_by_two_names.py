@@ -50,7 +50,7 @@ def test_it_is_one_file_at_every_index(lab: Lab, first: str, options: tuple[str,
 
 @pytest.mark.parametrize("options", [(), ("--isolate",)], ids=["default", "isolate"])
 def test_given_times_when_a_restore_has_made_it_anew(elsewhere: Lab, options: tuple[str, ...]) -> None:
-    """As a copy, from a store on another filesystem: it counted as changed outside, and the first index's bytes as lost."""
+    """As a copy, from a store on another filesystem: it counted as changed outside, and bytes of the first as lost."""
     lab = elsewhere
     (lab.work / "a").write_bytes(b"first")
     checkpoint = shlex.join(lab.argv("checkpoint"))

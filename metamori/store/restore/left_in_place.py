@@ -30,7 +30,7 @@ def of_run(store: Store, run: int, target: int, settled: Collection[int]) -> dic
         meta = store.meta(index)
         # in place there is never more than the run found, so an index has no more of it than the one that it grew from
         before, said = spoken.get(meta.parent, frozenset()), {pif.inode for pif in meta.pifs}
-        if meta.parent not in spoken:      # what an undo record has for target, where the file is as target has it again
+        if meta.parent not in spoken:      # what a record has for target only, though the file is so again
             said |= store.undo_log.spoken_of(target, index)
         new = said - before - set(settled)
         spoken[index] = before | new if new else before
