@@ -120,7 +120,8 @@ class Visits:
         else:
             self.compare(before, after, exact, f"after {end} in isolation")
         self.tracked |= used
-        self.numbers |= {seen.numbers[path] for seen in (before, ended) for path in used if path in seen.numbers}
+        met = [before, ended, *(self.known[index].seen for index in new if index in self.known)]
+        self.numbers |= {seen.numbers[path] for seen in met for path in used if path in seen.numbers}
         self.say(f"  at {head}, {new}")
 
     def head(self) -> int:
