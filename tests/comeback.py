@@ -124,6 +124,7 @@ class Memory:
         with self.input.open("rb") as stdin:
             done = subprocess.run(self.command, cwd=place, env=self.environment(), stdin=stdin, capture_output=True,
                                   timeout=PATIENCE * 2, check=False, **self._as_user)
+        assert done.returncode != 99, done.stderr     # MUST of the programs: nothing could be compared with it
         files = picture(place)
         place.rename(self.folder / "uninterrupted")
         return Uninterrupted(done.returncode, done.stdout, files)

@@ -1,6 +1,6 @@
 /* much.c - two processes that have one of each: when they are back, they use all of it and end.
  *
- * What has a name in the system is made with that of their own number, and gone when they end. */
+ * What has a name in the system is made with a random number (those of killed processes come again), and gone at the end. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
@@ -42,7 +43,10 @@ static void make_all(void)
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     struct sockaddr_un here = { .sun_family = AF_UNIX, .sun_path = "socket" };
     socklen_t length = sizeof at;
-    snprintf(name, sizeof name, "/metamori-much-%d", getpid());
+    key_t key;
+    MUST(getrandom(&key, sizeof key, 0) == sizeof key);
+    key |= 1;                    /* not IPC_PRIVATE */
+    snprintf(name, sizeof name, "/metamori-much-%08x", (unsigned)key);
     MUST(pipe(down) == 0 && pipe(up) == 0 && socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0);
     MUST((listener = socket(AF_INET, SOCK_STREAM, 0)) >= 0 && bind(listener, (void *)&at, sizeof at) == 0);
     MUST(listen(listener, 3) == 0 && getsockname(listener, (void *)&at, &length) == 0);
@@ -63,9 +67,9 @@ static void make_all(void)
     MUST(semaphore != SEM_FAILED);
     queue = mq_open(name, O_RDWR | O_CREAT | O_EXCL, 0600, &(struct mq_attr){ .mq_maxmsg = 3, .mq_msgsize = 8 });
     MUST(queue >= 0 && mq_send(queue, "queued", 6, 4) == 0);
-    MUST((shm = shmget(getpid(), 4096, IPC_CREAT | IPC_EXCL | 0600)) >= 0 && (segment = shmat(shm, NULL, 0)) != (void *)-1);
-    MUST((sem = semget(getpid(), 2, IPC_CREAT | IPC_EXCL | 0600)) >= 0 && semctl(sem, 1, SETVAL, 5) == 0);
-    MUST((msg = msgget(getpid(), IPC_CREAT | IPC_EXCL | 0600)) >= 0);
+    MUST((shm = shmget(key, 4096, IPC_CREAT | IPC_EXCL | 0600)) >= 0 && (segment = shmat(shm, NULL, 0)) != (void *)-1);
+    MUST((sem = semget(key, 2, IPC_CREAT | IPC_EXCL | 0600)) >= 0 && semctl(sem, 1, SETVAL, 5) == 0);
+    MUST((msg = msgget(key, IPC_CREAT | IPC_EXCL | 0600)) >= 0);
     MUST(msgsnd(msg, &(struct message){ 2, "sysv" }, 5, 0) == 0);
     *memory = 40, *segment = 50;
 }

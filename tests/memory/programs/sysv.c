@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/msg.h>
+#include <sys/random.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/wait.h>
@@ -65,9 +66,11 @@ static int child(void)
 }
 
 static int is_private;
+static key_t key;           /* it and the next are nobody's: numbers of processes come again, and a killed one leaves its objects */
 static void make(void)
 {
-    key_t key = is_private ? IPC_PRIVATE : (key_t)(0x4d000000 | (getpid() & 0xffffff));
+    MUST(is_private || getrandom(&key, sizeof key, 0) == sizeof key);
+    key = is_private ? IPC_PRIVATE : (key & 0x7ffffffe) | 2;
     MUST((turn = semget(key, 3, IPC_CREAT | IPC_EXCL | 0600)) >= 0 && (queue = msgget(key, IPC_CREAT | IPC_EXCL | 0640)) >= 0);
     MUST((mapped = shmget(key, 9000, IPC_CREAT | IPC_EXCL | 0600)) >= 0);
     MUST((removed = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600)) >= 0 && (unmapped = shmget(key ? key + 1 : key, 300012, IPC_CREAT | 0600)) >= 0);
@@ -114,7 +117,6 @@ static void passes_turns(void)
     uint32_t sum = 0;
     for (int i = 0; i < STEPS; i++)
         sum = sum * 31 + gone[i];
-    key_t key = (key_t)(0x4d000000 | (getpid() & 0xffffff));
     char *once = shmat(unmapped, NULL, SHM_RDONLY);
     MUST(once != (void *)-1 && shmctl(removed, IPC_STAT, &state) == 0 && state.shm_nattch == 1);
     MUST(semctl(turn, 0, IPC_STAT, &semaphores) == 0 && semaphores.sem_nsems == 3);
