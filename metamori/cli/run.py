@@ -160,6 +160,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         job.require_possible(arguments)
     config = _asked(arguments)
+    if arguments.outside and not config.memory:
+        raise Usage("--outside needs --memory")
     resumes = arguments.resume or was_restarted
     try:
         path = os.path.abspath(config.store)

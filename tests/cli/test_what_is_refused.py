@@ -27,6 +27,7 @@ from metamori.runtime.lifecycle import elf, slurm
     (["restore", "1", "--to", "x", "--dry-run"], "--to cannot be combined with --dry-run or --stdio"),
     (["run", "--stdio", "--", "true"], "--stdio needs --resume or --requeue"),
     (["run", "--resume-at", "x", "--", "true"], "--resume-at needs --resume or --requeue"),
+    (["run", "--outside", "close", "--", "true"], "--outside needs --memory"),
     (["run", "--each-command", "--", "dash"], "--each-command is for bash and zsh, not for dash"),
     (["run", "--each-command", "--", "bash", "--norc"], "--each-command cannot be combined with bash --norc"),
     (["run", "--requeue", "--", "true"],
