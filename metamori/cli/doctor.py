@@ -160,8 +160,8 @@ def _binary(name: str) -> list[Finding]:
     if program.why:
         return [Finding(what, False, f"{program.why}. Nor can its system calls be tracked: {hidden}" if hidden
                         else program.why)]
-    memory = "run --memory: yes, but while it has io_uring or kernel aio, or, without --outside, a connection, " \
-             "terminal or pipe that leads out of the run"
+    memory = "run --memory: yes, without io_uring, but while it has kernel aio, or, without --outside, a " \
+             "connection, terminal or pipe that leads out of the run"
     return [Finding(what, True, f"{path} can be tracked"), Finding(f"{what}, memory", None, memory),
             *([Finding(what, None, f"{program.remark}. What it writes that way is not tracked: {hidden}")]
               if program.remark else [])]

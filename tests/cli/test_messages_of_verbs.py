@@ -218,7 +218,7 @@ def test_what_the_doctor_finds(change: tuple[str, object], quoted: str, capfd: p
 
 def test_what_the_doctor_says_of_a_program(capfd: pytest.CaptureFixture[str], installed: None) -> None:
     main.main(["doctor", "sh"])
-    assert "run --memory: yes, but while it has io_uring or kernel aio, or, without " in capfd.readouterr().out
+    assert "run --memory: yes, without io_uring, but while it has kernel aio, or, without " in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(("change", "options", "quoted"), [

@@ -26,6 +26,13 @@ while not os.path.exists("go"):
 SLEEPS = ("any(time.sleep(0.01) or 'nanosleep' in open(f'/proc/{child.pid}/wchan').read() for _ in iter(int, 1));")
 KERNEL = "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)"
 # without a descriptor of its own, as Python's would have
+# a system call by an instruction of the program's own
+PAST_THE_LIBRARY = """
+import ctypes, mmap
+code = mmap.mmap(-1, 4096, prot=7)
+code.write(bytes.fromhex("4889f8 4889f7 4889d6 0f05 c3"))      # mov rax, rdi; mov rdi, rsi; mov rsi, rdx; syscall; ret
+call = ctypes.CFUNCTYPE(*[ctypes.c_long] * 4)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+"""
 MAPPED = ("m = ctypes.CDLL(None).mmap; m.restype = ctypes.c_void_p;"
           "assert m(None, ctypes.c_size_t(8192), 3, 1, ring, ctypes.c_long(0)) != 2**64 - 1;")
 MAPPED_FILE = ("import ctypes; ring = os.open('map', os.O_RDWR | os.O_CREAT); os.ftruncate(ring, 8192);"
@@ -140,9 +147,9 @@ CASES = {
     "a process descriptor": ("fd = os.pidfd_open(os.getppid())", "", "is 'anon_inode:[pidfd]', which cannot come back"),
     "a file of a process": ("f = open('/proc/self/stat')", "",
                             ", of a process, which cannot come back with the program"),
-    "io_uring": ("import ctypes; ring = ctypes.CDLL(None).syscall(425, 4, (ctypes.c_uint * 30)())", "",
+    "io_uring": (PAST_THE_LIBRARY + "ring = call(425, 4, ctypes.addressof((ctypes.c_uint * 30)()))", "",
                  "is io_uring, which cannot come back with the program"),
-    "a mapped ring": ("import ctypes; p = (ctypes.c_uint * 30)(); ring = ctypes.CDLL(None).syscall(425, 64, p);"
+    "a mapped ring": (PAST_THE_LIBRARY + "p = (ctypes.c_uint * 30)(); ring = call(425, 64, ctypes.addressof(p));"
                       + MAPPED + "os.close(ring)", "", "io_uring is in use"),
     "a namespace": ("fd = os.open('/proc/self/ns/net', os.O_RDONLY)", "", "is 'net:["),
     "segments of memory": (
@@ -299,6 +306,39 @@ def test_a_checkpoint_is_refused_and_the_program_goes_on(tmp_path: Path, what: s
     finally:
         run.kill()
     assert case.images() == []
+
+
+RINGS = """
+import ctypes, errno, os, time
+libc, none = ctypes.CDLL(None, use_errno=True), (ctypes.c_uint * 30)
+assert libc.syscall(425, 4, none()) >= 0 or ctypes.get_errno() == errno.EPERM
+try:
+    assert ctypes.CDLL("liburing.so.2").io_uring_queue_init(4, (ctypes.c_ulong * 100)(), 0) in (0, -errno.EPERM)
+except OSError:
+    pass                                   # it is not installed
+print("ready", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+print("done")
+"""
+
+
+def test_it_does_without_rings(tmp_path: Path) -> None:
+    """What asks for one and goes on without, as libuv does, has checkpoints."""
+    script = tmp_path / "program.py"
+    script.write_text(RINGS)
+    case = Memory(tmp_path, ["/usr/bin/python3", script], setup={"go": b""})
+    (case.work / "go").unlink()
+    run = case.start()
+    try:
+        wait_until(lambda: b"ready" in (tmp_path / "out").read_bytes() or run.poll() is not None, "it is ready")
+        done = case.verb("checkpoint")
+        assert done.returncode == 0, done
+        case.kill(run)
+    finally:
+        run.kill()
+    (case.work / "go").touch()
+    case.goes_on(case.images()[0])
 
 
 THREAD = """

@@ -118,6 +118,30 @@ def test_a_ring_may_read_what_another_process_writes(lab: Lab, tmp_path: Path, f
     assert (lab.work / "old").read_bytes() == old
 
 
+LIKE_LIBURING = """
+int io_uring_queue_init_params(unsigned entries, void *ring, void *more) { return ring && more ? (int)entries : -1; }
+int io_uring_queue_init(unsigned entries, void *ring, unsigned flags)
+{
+    return io_uring_queue_init_params(entries, ring, &flags);
+}
+"""
+USES_IT = """
+int io_uring_queue_init(unsigned, void *, unsigned);
+int used(void) { return io_uring_queue_init(7, &used, 0); }
+"""
+
+
+def test_a_ring_of_a_library_that_one_other_loaded(lab: Lab, tmp_path: Path) -> None:
+    """Its functions are seen from there and from itself, not from the whole program."""
+    for name, text, more in ("liblike.so", LIKE_LIBURING, []), ("libuser.so", USES_IT, ["liblike.so"]):
+        (tmp_path / "source.c").write_text(text)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", name, "source.c", *more, "-Wl,-rpath,$ORIGIN"], cwd=tmp_path,
+                       check=True)
+    script = f"import ctypes; print(ctypes.CDLL('{tmp_path}/libuser.so').used())"
+    for native in True, False:
+        assert lab.run([sys.executable, "-c", script], native=native).stdout == b"7\n"
+
+
 LOADED = """
 import ctypes
 with open("library.so", "r+b") as file:

@@ -69,6 +69,16 @@ void mm_ring_made(void)
             mm_ring_may_use(fd);
 }
 
+/* No checkpoint could hold one with the program's memory: it goes on without, as where kernel.io_uring_disabled is set or a
+ * container's filter refuses it.  0 or -EPERM */
+static long may_make_ring(void)
+{
+    if (active() && mm_area->head->flags & MM_MEMORY)
+        return -EPERM;
+    mm_ring_made();
+    return 0;
+}
+
 /* mmap of something that we do not follow, at the place of a ring's entries: is it one? */
 void mm_ring_mapped(int fd)
 {
@@ -107,9 +117,7 @@ long mm_before_raw(long number, long a, long b, long c)
     (void)a;
     if (number == SYS_io_submit)
         return before_submit(b, (struct iocb **)c);
-    if (number == SYS_io_uring_setup)
-        mm_ring_made();
-    return 0;
+    return number == SYS_io_uring_setup ? may_make_ring() : 0;
 }
 
 /* libaio's and liburing's own symbols: errors as -errno, not in errno. Libraries that are loaded later, out of our
@@ -123,18 +131,32 @@ EXPORT int io_submit(aio_context_t context, long count, struct iocb **list)
 
 EXPORT int io_uring_setup(unsigned entries, struct io_uring_params *parameters)
 {
-    mm_ring_made();
-    return (int)sys(SYS_io_uring_setup, entries, parameters);
+    long r = may_make_ring();
+    return (int)(r < 0 ? r : sys(SYS_io_uring_setup, entries, parameters));
+}
+
+/* A library that was loaded for one other alone is seen from that one only, and from itself. */
+static void *liburing_s(const char *name, const void *caller)
+{
+    Dl_info in;
+    void *found = REAL(dlsym)(RTLD_NEXT, name), *handle;
+    if (!found)
+        dlerror();                     /* not the program's own */
+    if (!found && dladdr(caller, &in) && (handle = REAL(dlopen)(in.dli_fname, RTLD_LAZY | RTLD_NOLOAD))) {
+        found = REAL(dlsym)(handle, name);
+        dlclose(handle);
+    }
+    return found;
 }
 
 #define FROM_LIBURING(name, parameters, ...) \
     EXPORT int name parameters \
     { \
-        int (*real) parameters = (int (*) parameters)REAL(dlsym)(RTLD_NEXT, #name); \
+        int (*real) parameters = (int (*) parameters)liburing_s(#name, __builtin_return_address(0)); \
         if (!real) \
             return -ENOSYS; \
-        mm_ring_made(); \
-        return real(__VA_ARGS__); \
+        long r = may_make_ring(); \
+        return r < 0 ? (int)r : real(__VA_ARGS__); \
     }
 FROM_LIBURING(io_uring_queue_init, (unsigned entries, void *ring, unsigned flags), entries, ring, flags)
 FROM_LIBURING(io_uring_queue_init_params, (unsigned entries, void *ring, void *params), entries, ring, params)
