@@ -33,7 +33,7 @@ from metamori.store.format import files
 from metamori.store.format.records import Head, Identity
 from metamori.store.io import commit
 from metamori.store.io.buffers import BLOCK_BYTES
-from metamori.store.read.head import kept_homes, kept_now
+from metamori.store.read.head import is_of_another, kept_homes, kept_now
 from metamori.store.read.holders import Losses
 from metamori.store.read.store import Store
 from metamori.store.restore import external_changes, partial_checkpoint, restore
@@ -266,8 +266,12 @@ class Disk:
         seen = {each.path: each for each in store.head.identities}
         parts = [Part(b"", node, Stamps(node), places.read_in(node), node.newest - 1, node.newest) for node in nodes]
         by_place = all([part.has_places() for part in parts])
+        of_job = dict(seen) if told else {}
         for node in [part.store for part in sorted(parts, key=lambda part: part.when(part.upto, by_place))]:
-            seen |= {each.path: each for each in node.head.identities}
+            for each in node.head.identities:
+                if not (is_of_another(each) and (known := of_job.get(each.path)) and known.ino):
+                    of_job[each.path] = each       # else another of the job has made what this one did not expect
+        seen |= of_job
         state = store.state(index)
 
         def noted(path: bytes) -> Identity:

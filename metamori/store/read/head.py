@@ -99,6 +99,11 @@ def _folder_of(path: bytes) -> bytes:
     return path[:path.rfind(b"/")]
 
 
+def is_of_another(noted: Identity) -> bool:
+    """Whether who noted it has found another file there than the index says, or none."""
+    return noted.ctime_ns == _GONE
+
+
 def same_bytes(one: Identity, other: Identity) -> bool:
     """Whether a file that was `one` and is `other` has the same content, as far as the filesystem tells."""
     return one.ino != 0 and (one.dev, one.ino, one.size, one.mtime_ns) == (
