@@ -137,6 +137,7 @@ EXPORT int unshare(int flags)
 {
     if (flags & (CLONE_FS | CLONE_NEWNS))
         __atomic_store_n(&mm_folders_apart, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&mm_places_apart, 1, __ATOMIC_SEQ_CST);
     int r = REAL(unshare)(flags);
     if (r == 0)
         mm_other_world(flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
@@ -145,6 +146,7 @@ EXPORT int unshare(int flags)
 
 EXPORT int setns(int fd, int type)
 {
+    __atomic_store_n(&mm_places_apart, 1, __ATOMIC_SEQ_CST);
     int r = REAL(setns)(fd, type);
     if (r == 0)
         mm_other_world((type & CLONE_NEWPID) | CLONE_NEWNS);   /* a pidfd may mean several */

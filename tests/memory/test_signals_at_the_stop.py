@@ -1,0 +1,79 @@
+"""Signals that come while the threads of a process stop, or stand, for its image: each comes once, also back."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from comeback import METAMORI, Memory, built, run_of
+from lab import wait_until
+from stops import Stops
+
+pytestmark = pytest.mark.usefixtures("installed")
+TGKILL = 234
+WAITS = """
+import ctypes, os, signal, struct, threading, time
+which = [signal.SIGUSR1, signal.SIGRTMIN]
+signal.pthread_sigmask(signal.SIG_BLOCK, which)
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+libc, timer, second = ctypes.CDLL(None), ctypes.c_void_p(), struct.pack("=qqqq", 0, 0, 2, 0)
+assert libc.timer_create(1, struct.pack("=qii48x", 7, signal.SIGRTMIN, 0), ctypes.byref(timer)) == 0
+if TIMED:
+    assert libc.timer_settime(timer, 0, second, None) == 0
+with open("begins", "w") as file:
+    file.write(str(os.getpid()))
+os.rename("begins", "begun")
+came = [signal.sigtimedwait(which, seconds) for seconds in (30, 0.5)]
+os.write(1, b"%d times" % sum(each is not None for each in came))
+os._exit(3)
+"""
+
+
+def waiting(pid: int, number: int) -> bool:
+    return any(int(line.split()[1], 16) >> (number - 1) & 1
+               for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(("ShdPnd", "SigPnd")))
+
+
+@pytest.mark.parametrize(("point", "number"), [("memory.parks", signal.SIGUSR1), ("memory.timers", signal.SIGRTMIN)])
+def test_one_that_comes_at_the_last_moment(tmp_path: Path, point: str, number: int) -> None:
+    """To a thread that stands, while another does not yet; by a timer that was looked at."""
+    stops = Stops(tmp_path / "stops")
+    case = Memory(tmp_path, ["/usr/bin/python3", "-c", WAITS.replace("TIMED", str(point == "memory.timers"))], ends=False)
+    case.added = stops.env
+    run = case.start()
+    try:
+        wait_until((case.work / "begun").exists, f"it waits: {case.errors()}")
+        pid = int((case.work / "begun").read_text())
+        stops.arm(point)
+        asked = subprocess.Popen([*METAMORI, "checkpoint"], cwd=case.work, env=case.environment())
+        stops.wait(point)
+        if number == signal.SIGUSR1:
+            assert ctypes.CDLL(None).syscall(TGKILL, pid, pid, number) == 0
+        wait_until(lambda: waiting(pid, number), "the signal waits")
+        stops.go(point)
+        assert (asked.wait(60), run.wait(60)) == (0, 3), case.errors()
+    finally:
+        case.kill_with(run)
+        run.wait()
+    assert (tmp_path / "out").read_bytes() == b"1 times"
+    done = case.verb("restart", "1")
+    assert (done.returncode, done.stdout) == (3, b"1 times"), done
+
+
+def test_threads_that_tell_one_another(tmp_path: Path) -> None:
+    """A signal that is lost stops the ring."""
+    case = Memory(tmp_path, [built(tmp_path, "tells.c")])
+    case.everywhere(case.run_and_kill("30ms", 6), most=5)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may")
+@pytest.mark.parametrize("what", ["groups", "capabilities", "filter", "network"])
+def test_a_thread_with_rights_of_its_own(tmp_path: Path, what: str) -> None:
+    """It would come back with those of the others."""
+    case = Memory(tmp_path, [built(tmp_path, "apart.c"), what])
+    run_of(case)
+    assert "a thread has a user, groups" in case.errors() and case.images() == []
