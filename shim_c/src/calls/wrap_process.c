@@ -294,7 +294,7 @@ EXPORT int getrlimit(__rlimit_resource_t resource, struct rlimit *limit)
 EXPORT int prlimit(pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit, struct rlimit *old)
 {
     struct limit_call c = limit_begin(resource, limit != NULL);
-    return (int)limit_end(&c, REAL(prlimit)(pid, resource, limit, old));
+    return (int)limit_end(&c, MM_NUMBERS(int, REAL(prlimit)(mm_real_thread_number(pid), resource, limit, old)));
 }
 EXPORT long ulimit(int what, ...)
 {
