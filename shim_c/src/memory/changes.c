@@ -32,6 +32,14 @@ static int watch(const struct mm_vma *v)
     return mm_uffd < 0 ? -ENOSYS : (int)sys(SYS_ioctl, mm_uffd, UFFD_WATCH, &w);
 }
 
+/* One that was just made: whatever there is of it was written since the last image.  Beside one that is watched, the kernel makes one mapping
+ * of both, as it does without us, only if this one is, too; and mremap takes no two. */
+void mm_watch_new(uint64_t start, uint64_t length)
+{
+    struct mm_vma made = { .start = start, .end = (start + length + MM_PAGE - 1) & ~(MM_PAGE - 1) };
+    watch(&made);
+}
+
 static int open_pagemap(void)
 {
     struct api api = { 0xAA, 1 << 15 | 1 << 13, 0 };   /* WP_ASYNC, WP_UNPOPULATED */
