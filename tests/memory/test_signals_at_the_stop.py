@@ -1,4 +1,5 @@
-"""Signals that come while the threads of a process stop, or stand, for its image: each comes once, also back."""
+"""Signals while the threads of a process stop, or stand, for its image: those of the program come once, also back, and the
+engine's own ends nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from comeback import METAMORI, Memory, built, run_of
+from comeback import METAMORI, Memory, built, comes_back, run_of
 from lab import wait_until
 from stops import Stops
 
@@ -77,3 +78,20 @@ def test_a_thread_with_rights_of_its_own(tmp_path: Path, what: str) -> None:
     case = Memory(tmp_path, [built(tmp_path, "apart.c"), what])
     run_of(case)
     assert "a thread has a user, groups" in case.errors() and case.images() == []
+
+
+# each of these takes longer than it is from one checkpoint to the next
+ENDLESS = """
+short = 0
+with open("/dev/urandom", "rb", buffering=0) as device:
+    room = memoryview(bytearray(16 << 20))
+    for _ in range(40):
+        short += device.readinto(room) != len(room)
+print(short)
+"""
+
+
+def test_long_reads_of_what_never_ends_are_whole(tmp_path: Path) -> None:
+    case = Memory(tmp_path, ["/usr/bin/python3", "-c", ENDLESS])
+    assert case.native.output == b"0\n"
+    comes_back(case, "60ms")

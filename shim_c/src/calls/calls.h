@@ -19,6 +19,8 @@ void mm_actions_after_fork(void);
 
 /* wrap_blocking.c */
 ssize_t mm_write_held_up(int fd, const void *data, size_t size);
+#define MM_LONG_READ 257               /* shorter ones no signal ends */
+ssize_t mm_read_held_up(int fd, void *data, size_t size);
 ssize_t mm_writev_held_up(int fd, const struct iovec *vector, int count);
 ssize_t mm_sendmsg_held_up(int fd, const struct msghdr *message, int flags);
 ssize_t mm_recvmsg_held_up(int fd, struct msghdr *message, int flags);
