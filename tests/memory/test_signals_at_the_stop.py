@@ -7,10 +7,11 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from comeback import METAMORI, Memory, built, comes_back, run_of
+from comeback import METAMORI, TAKEN, Memory, built, comes_back, run_of
 from lab import wait_until
 from stops import Stops
 
@@ -95,3 +96,26 @@ def test_long_reads_of_what_never_ends_are_whole(tmp_path: Path) -> None:
     case = Memory(tmp_path, ["/usr/bin/python3", "-c", ENDLESS])
     assert case.native.output == b"0\n"
     comes_back(case, "60ms")
+
+
+ALARM = """
+import signal
+signal.setitimer(signal.ITIMER_REAL, 5)
+taken()
+print(signal.getitimer(signal.ITIMER_REAL)[0] > 2.5)
+"""
+
+
+def test_an_alarm_comes_no_sooner_for_the_time_that_it_takes_to_come_back(tmp_path: Path) -> None:
+    """Of a process that is there before others."""
+    stops = Stops(tmp_path / "stops")
+    (tmp_path / "script").write_text(TAKEN + ALARM)
+    case = Memory(tmp_path, ["/usr/bin/python3", tmp_path / "script"])
+    case.added = stops.env
+    run_of(case)
+    stops.arm("restore.locks")
+    back = subprocess.Popen([*METAMORI, "restart", "1"], cwd=case.work, env=case.environment(), stdout=subprocess.PIPE)
+    stops.wait("restore.locks")
+    time.sleep(4)
+    stops.go("restore.locks")
+    assert (back.communicate(timeout=60)[0], back.returncode) == (b"True\n", 0)

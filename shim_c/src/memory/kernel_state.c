@@ -330,9 +330,12 @@ static void timer_back(const struct mm_timer *t, int given, uint32_t (*real)(uin
         sys(SYS_rt_tgsigqueueinfo, sys_getpid(), event.thread, t->signal, &info);
 }
 
-/* When all threads are there; real: the number of one, 0: it is not. */
+/* When all processes and threads are there: until then no time of theirs runs.  real: the number of a thread, 0: it is not. */
 void mm_timers_back(const struct mm_memory_image *image, uint32_t (*real)(uint32_t))
 {
+    for (int i = 0; i < 3; i++)
+        if (image->interval[i].interval_s | image->interval[i].interval_us | image->interval[i].value_s | image->interval[i].value_us)
+            sys(SYS_setitimer, i, &image->interval[i], 0);
     int given = image->timers && sys(SYS_prctl, IDS_GIVEN, 1, 0, 0, 0) == 0;
     for (uint64_t i = image->timers; i-- > 0;)     /* the kernel names the one made last first */
         timer_back(&ENGINE->timer[i], given, real);
@@ -381,9 +384,6 @@ void mm_process_state_back(const struct mm_memory_image *image)
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (i != SIGKILL && i != SIGSTOP && i != MM_MEMORY_SIGNAL)
             sys(SYS_rt_sigaction, i, &image->action[i], 0, 8);
-    for (int i = 0; i < 3; i++)
-        if (image->interval[i].interval_s | image->interval[i].interval_us | image->interval[i].value_s | image->interval[i].value_us)
-            sys(SYS_setitimer, i, &image->interval[i], 0);
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (image->pending >> (i - 1) & 1 && i != MM_MEMORY_SIGNAL)
             mm_signal_back(image, i, 0);
