@@ -1,5 +1,5 @@
-"""Signals while the threads of a process stop, or stand, for its image: those of the program come once, also back, and the
-engine's own ends nothing."""
+"""Signals while the threads of a process stop, or stand, for its image: those of the program come once, also back, and
+the engine's own ends nothing."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ os._exit(3)
 
 
 def waiting(pid: int, number: int) -> bool:
-    return any(int(line.split()[1], 16) >> (number - 1) & 1
-               for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(("ShdPnd", "SigPnd")))
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return any(int(line.split()[1], 16) >> (number - 1) & 1 for line in status if line.startswith(("ShdPnd", "SigPnd")))
 
 
 @pytest.mark.parametrize(("point", "number"), [("memory.parks", signal.SIGUSR1), ("memory.timers", signal.SIGRTMIN)])
 def test_one_that_comes_at_the_last_moment(tmp_path: Path, point: str, number: int) -> None:
     """To a thread that stands, while another does not yet; by a timer that was looked at."""
     stops = Stops(tmp_path / "stops")
-    case = Memory(tmp_path, ["/usr/bin/python3", "-c", WAITS.replace("TIMED", str(point == "memory.timers"))], ends=False)
+    script = WAITS.replace("TIMED", str(point == "memory.timers"))
+    case = Memory(tmp_path, ["/usr/bin/python3", "-c", script], ends=False)
     case.added = stops.env
     run = case.start()
     try:

@@ -87,7 +87,7 @@ static int is_of_rights(const char *line)
 struct seen { uint64_t own, of_all; uint32_t rights; };
 
 /* folder: of a thread in /proc, with room behind it. */
-static uint32_t places(char *folder, uint32_t crc)
+static uint32_t crc_of_places(char *folder, uint32_t crc)
 {
     static const char *const place[] = { "/ns/net", "/ns/ipc" };
     char to[64];
@@ -124,7 +124,7 @@ static struct seen look_at_thread(uint32_t tid)
     }
     path[n0 + n1] = 0;
     if (__atomic_load_n(&mm_places_apart, __ATOMIC_ACQUIRE))
-        seen.rights = places(path, seen.rights);
+        seen.rights = crc_of_places(path, seen.rights);
     return seen;
 }
 
