@@ -189,3 +189,10 @@ def test_those_that_the_kernel_makes_one_of(tmp_path: Path) -> None:
     run_of(case)
     assert len(case.images()) == 6, case.errors()
     case.everywhere(case.images(), most=6)
+
+
+def test_those_of_which_the_program_sees_to_faults_itself(tmp_path: Path) -> None:
+    case = Memory(tmp_path, [built(tmp_path, "faults.c")])
+    run_of(case)
+    assert case.images() == [1, 2], case.errors()
+    case.everywhere([1, 2])

@@ -23,6 +23,7 @@ struct api { uint64_t api, features, ioctls; };
 #define UFFD_API _IOWR(0xAA, 0x3F, struct api)
 struct watch { uint64_t start, length, mode, ioctls; };
 #define UFFD_WATCH _IOWR(0xAA, 0x00, struct watch)
+#define UFFD_UNWATCH _IOR(0xAA, 0x01, struct mm_span)
 
 static int pagemap = -1;
 
@@ -39,6 +40,9 @@ void mm_watch_new(uint64_t start, uint64_t length)
     struct mm_vma made = { .start = start, .end = (start + length + MM_PAGE - 1) & ~(MM_PAGE - 1) };
     watch(&made);
 }
+
+/* Of a range (struct uffdio_range) that the program is about to watch itself: the kernel lets only one do it. */
+int mm_watch_ends(const void *range) { return mm_uffd >= 0 && sys(SYS_ioctl, mm_uffd, UFFD_UNWATCH, range) == 0; }
 
 static int open_pagemap(void)
 {
