@@ -77,6 +77,14 @@ for fd in (once, goes_on, asked, waits):
         except BlockingIOError:
             print("nothing")
 """
+# not asked for longer than its interval: it counts all that time
+MANY_TICKS = """
+fd = libc.timerfd_create(1, os.O_NONBLOCK)
+assert libc.timerfd_settime(fd, 0, struct.pack("=qqqq", 0, 50_000_000, 0, 50_000_000), None) == 0
+time.sleep(1)
+taken()
+print(struct.unpack("=Q", os.read(fd, 8))[0] >= 20)
+"""
 # as many as there may be, some of them where whoever brings it back puts what is not in place yet
 NUMBERS = """
 import fcntl, resource
@@ -337,7 +345,8 @@ SCRIPTS = {"a few descriptors": NUMBERS.replace("FILES", "20"), "many descriptor
            "connections of two families": MAPPED,
            "a large stack": STACK,
            "no command line": WIPED,
-           "a socket that was renamed": RENAMED}
+           "a socket that was renamed": RENAMED,
+           "a timer that nobody asked": MANY_TICKS}
 
 
 @pytest.fixture
@@ -434,3 +443,41 @@ def test_a_time_of_day_comes_while_the_program_does_not_run(tmp_path: Path) -> N
     done = case.verb("restart", "1")
     assert (done.returncode, done.stdout) == (0, case.native.output), done
     assert done.stdout == b"[1, 1]\nTrue True\n"
+
+
+# by the numbers that the program knows, which the kernel gives to nobody now
+BY_NUMBER = """
+import resource, signal, threading
+os.setpgid(0, 0)
+ends = threading.Event()
+other = threading.Thread(target=ends.wait)
+other.start()
+child = os.fork()
+if child == 0:
+    while True:
+        signal.pause()
+known = (os.getpid(), other.native_id, child)
+WHO, SET_PRIORITY, IO_SET, IO_GET, SIGNAL = 1, 141, 251, 252, 200
+taken()
+for each in known:
+    os.setpriority(os.PRIO_PROCESS, each, 3), libc.syscall(IO_SET, WHO, each, 3 << 13)
+    os.sched_setscheduler(each, os.SCHED_BATCH, os.sched_param(0))
+    print(os.getpriority(os.PRIO_PROCESS, each), os.sched_getscheduler(each), os.sched_getparam(each).sched_priority,
+          libc.syscall(IO_GET, WHO, each) >> 13, libc.syscall(SIGNAL, each, 0))
+for each in known[::2]:
+    resource.prlimit(each, resource.RLIMIT_CORE, (0, 77))
+    print(resource.prlimit(each, resource.RLIMIT_CORE))
+os.setpriority(os.PRIO_PGRP, os.getpgrp(), 4)
+print([os.getpriority(os.PRIO_PROCESS, each) for each in (known[0], child)], libc.syscall(SET_PRIORITY, 0, child, 5))
+signal.pidfd_send_signal(os.pidfd_open(child), signal.SIGKILL)
+print(os.waitpid(child, 0)[1], os.getpriority(os.PRIO_PROCESS, 0))
+ends.set()
+"""
+
+
+def test_those_that_calls_name_by_number(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text(TAKEN + BY_NUMBER)
+    case = Memory(tmp_path, ["/usr/bin/python3", tmp_path / "script"])
+    run_of(case)
+    case.added = {"METAMORI_MEMORY_NUMBERS": "new"}
+    came_back(case, 1)

@@ -182,3 +182,17 @@ def test_shared_memory_that_was_swapped_out(tmp_path: Path, kind: str) -> None:
         shared(tmp_path, kind, 32, 2, "out")
     finally:
         subprocess.run(["/usr/sbin/swapoff", disk], check=True)
+
+
+def test_those_that_the_kernel_makes_one_of(tmp_path: Path) -> None:
+    case = Memory(tmp_path, [built(tmp_path, "joins.c")])
+    run_of(case)
+    assert len(case.images()) == 6, case.errors()
+    case.everywhere(case.images(), most=6)
+
+
+def test_those_of_which_the_program_sees_to_faults_itself(tmp_path: Path) -> None:
+    case = Memory(tmp_path, [built(tmp_path, "faults.c")])
+    run_of(case)
+    assert case.images() == [1, 2], case.errors()
+    case.everywhere([1, 2])

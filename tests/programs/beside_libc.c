@@ -125,6 +125,10 @@ static void descriptors(void)
     SAME(closefrom, T);
 #define U(f, t) f(-1, 0, 0)
     SAME(pidfd_getfd, U);
+#define PIDFD(f, t) (f(getpid(), 0) >= 0)
+    SAME(pidfd_open, PIDFD);
+#define NO_PIDFD(f, t) f(0, 77)
+    SAME(pidfd_open, NO_PIDFD);
     void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 #define V(f, t) f(page, 4096, PROT_READ | PROT_WRITE, -1)
     SAME(pkey_mprotect, V);

@@ -39,6 +39,7 @@ long mm_inotify(int flags);
 long mm_epoll_add(int fd, int watched, const char *event);
 long mm_signalfd(uint64_t mask, int flags);
 long mm_timerfd(int clock, int flags, int how, const char *value);
+long mm_timerfd_count(int fd);
 long mm_ptrace(long request, int tid, long data);
 long mm_signal_mask(int tid, int set, uint64_t *mask);
 long mm_sysv_get(uint32_t kind, int key, uint64_t size, int flags);
@@ -332,6 +333,13 @@ static long mm_timerfd(int clock, int flags, int how, const char *value)
     if (fd >= 0)
         sys(SYS_timerfd_settime, fd, how, value, 0);
     return fd;
+}
+
+/* Of one that has gone off and was not asked since, the kernel counts how often only when it is. */
+static long mm_timerfd_count(int fd)
+{
+    int64_t value[4];
+    return sys(SYS_timerfd_gettime, fd, value);
 }
 """,
 )

@@ -3,8 +3,10 @@ program does not run, that time is noted, too."""
 
 from __future__ import annotations
 
+import os
 import time
 
+from metamori._area import lib
 from metamori.runtime.memory import proc_inspect
 
 TYPE_CHECKING = False
@@ -18,6 +20,12 @@ _SECOND = 10**9
 
 def look(this: Open) -> bytes:
     """What an entry says."""
+    if any(pair(this.info, "it_interval")) and not any(pair(this.info, "it_value")):
+        own = proc_inspect.descriptor(this.pid, this.fd)
+        lib.mm_timerfd_count(own)
+        os.close(own)
+        with open(f"/proc/{this.pid}/fdinfo/{this.fd}", "rb") as file:
+            this.info = file.read()
     if int(proc_inspect.numbers(this.info, "clockid")[0]) not in _WALL_CLOCKS or not how(this.info) & _ABSOLUTE:
         return this.info
     with open(f"/proc/{this.pid}/fdinfo/{this.fd}", "rb") as file:

@@ -220,8 +220,8 @@ extern int mm_uffd;                      /* -1: changes are not counted */
 extern int mm_keys;
 /* It has kept memory from its children (MADV_DONTFORK, MADV_WIPEONFORK): a copy of the process would lack that, too. */
 extern int mm_kept_from_children;
-/* A thread may have a folder and umask of its own; the kernel may be about to tell the program of changes in one (F_NOTIFY). */
-extern int mm_folders_apart, mm_folders_told;
+/* A thread may have a folder and umask, a network or IPC namespace of its own; the kernel may be about to tell the program of changes in one (F_NOTIFY). */
+extern int mm_folders_apart, mm_places_apart, mm_folders_told;
 /* of a thread that came back: its number as the program knows it */
 extern __thread uint32_t mm_known_tid __attribute__((tls_model("initial-exec")));
 /* This thread has a process number of the kernel's in hand, or is about to get one: no image is made (memory/numbers.c). */

@@ -9,7 +9,7 @@ int mm_buffer_fd = -1;
 int mm_watch_fd = -1, mm_birth_fd = -1, mm_report_fd = -1;
 int mm_uffd = -1;
 int mm_keys;
-int mm_kept_from_children, mm_folders_apart, mm_folders_told;
+int mm_kept_from_children, mm_folders_apart, mm_places_apart, mm_folders_told;
 static const char unknown;
 const char *mm_single_threaded = &unknown;
 int mm_ready;                          /* 1: settled; 2: preloaded by hand, the run begins at the first need */

@@ -19,6 +19,8 @@ void mm_actions_after_fork(void);
 
 /* wrap_blocking.c */
 ssize_t mm_write_held_up(int fd, const void *data, size_t size);
+#define MM_LONG_READ 257               /* shorter ones no signal ends */
+ssize_t mm_read_held_up(int fd, void *data, size_t size);
 ssize_t mm_writev_held_up(int fd, const struct iovec *vector, int count);
 ssize_t mm_sendmsg_held_up(int fd, const struct msghdr *message, int flags);
 ssize_t mm_recvmsg_held_up(int fd, struct msghdr *message, int flags);
@@ -94,12 +96,16 @@ const char *mm_search_list(void);
 const char *mm_search_on(const char *file, const char **list, char *out, size_t room);
 const char *mm_searched(const char *file, char *out, size_t room);
 
+/* wrap_pid.c */
+pid_t mm_real_thread_number(pid_t known);
+
 /* wrap_sysv.c */
 long mm_queue_opened(const char *name, long fd);
 
 /* wrap_rights.c */
 long mm_confining(long number, long a, long b, long c);
 long mm_user_by_number(long number, long a, long b, long c);
+id_t mm_share_number(int is_process, int is_group, id_t known);
 
 /* wrap_attributes.c */
 void mm_before_flags(int dir, const char *path, int flags, const uint64_t *wanted);

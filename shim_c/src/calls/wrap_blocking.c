@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <sys/socket.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 
 /* This thread waits in a system call from here on: what it was in before.  since: when a time began that only this call knows. */
@@ -242,7 +243,7 @@ EXPORT ssize_t msgrcv(int id, void *message, size_t size, long type, int flags)
 /* -- bytes that have to wait for whoever reads or writes at the other end ----------------------------------------------
  *
  * There the kernel ends a write to a pipe or a socket with what has gone so far, and so it does with a read that wants all
- * (MSG_WAITALL).  What is left follows, also in a process that was brought back in the middle; where a handler of the
+ * (MSG_WAITALL), or is of a device that always has more.  What is left follows, also in a process that was brought back in the middle; where a handler of the
  * program's ran too, the short count is the program's own affair.
  */
 typedef ssize_t (*mover)(int fd, struct msghdr *part, int flags);
@@ -251,6 +252,11 @@ static ssize_t by_writev(int fd, struct msghdr *part, int flags)
 {
     (void)flags;
     return REAL(writev)(fd, part->msg_iov, (int)part->msg_iovlen);
+}
+static ssize_t by_readv(int fd, struct msghdr *part, int flags)
+{
+    (void)flags;
+    return REAL(readv)(fd, part->msg_iov, (int)part->msg_iovlen);
 }
 static ssize_t by_sendmsg(int fd, struct msghdr *part, int flags) { return REAL(sendmsg)(fd, part, flags); }
 static ssize_t by_recvmsg(int fd, struct msghdr *part, int flags) { return REAL(recvmsg)(fd, part, flags); }
@@ -315,6 +321,22 @@ static __attribute__((noinline)) ssize_t the_rest(ssize_t done, int fd, const st
 ssize_t mm_write_held_up(int fd, const void *data, size_t size)
 {
     return HELD_UP(SYS_write, REAL(write)(fd, data, size), fd, ONE(data, size), 1, 0, by_writev);
+}
+
+/* Of the kernel's own memory: /dev/zero, /dev/urandom. */
+static int always_has_more(int fd)
+{
+    struct stat st;
+    return REAL(fstat)(fd, &st) == 0 && S_ISCHR(st.st_mode) && major(st.st_rdev) == 1;
+}
+
+ssize_t mm_read_held_up(int fd, void *data, size_t size)
+{
+    struct mm_wait outer = begin_wait(SYS_readv, 0);     /* the number of read is none */
+    ssize_t done = REAL(read)(fd, data, size);
+    if (UNLIKELY(done > 0 && (size_t)done < size && mm_wait.came) && always_has_more(fd))
+        done = the_rest(done, fd, ONE(data, size), 1, 0, by_readv);
+    return end_wait(&outer, done);
 }
 
 ssize_t mm_writev_held_up(int fd, const struct iovec *vector, int count)

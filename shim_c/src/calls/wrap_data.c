@@ -87,7 +87,7 @@ EXPORT HOT ssize_t read(int fd, void *buffer, size_t count)
     struct mm_fd_view seen;
     enum mm_kind kind = mm_look(fd, &seen);
     if (LIKELY(kind == MM_UNTRACKED) || (kind == MM_IN_PLACE && sole_description(seen.f)))
-        return real_read(fd, buffer, count);
+        return LIKELY(count < MM_LONG_READ || !mm_memory_head) ? real_read(fd, buffer, count) : mm_read_held_up(fd, buffer, count);
     long r = kind == MM_REDIRECTED ? mm_plain_read(&seen, fd, buffer, count, -1) : NOT_HERE;
     return r != NOT_HERE ? r : followed_read_on(fd, buffer, count);
 }

@@ -6,6 +6,7 @@
  * costs no copy.
  */
 #include "calls/calls.h"
+#include "memory/image_engine.h"
 
 #include <linux/io_uring.h>
 
@@ -207,6 +208,8 @@ EXPORT void *mmap(void *address, size_t length, int protection, int flags, int f
     void *r = map(address, length, protection, flags, fd, at);
     if (!(flags & MAP_ANONYMOUS) && r != MAP_FAILED)
         mm_file_mapped((uintptr_t)r, length);
+    if (UNLIKELY(mm_uffd >= 0) && r != MAP_FAILED && (flags & (MAP_ANONYMOUS | MAP_TYPE)) == (MAP_ANONYMOUS | MAP_PRIVATE))
+        mm_watch_new((uintptr_t)r, length);
     if (UNLIKELY(instead))
         mapped_anew();
     return r;

@@ -20,7 +20,7 @@ static int renamed(void) { return mm_memory_head && ENGINE->known_pid; }
 static int renamed_here(void) { return renamed() && ENGINE->pid == (uint32_t)sys_getpid(); }
 
 /* Of a thread of this process, or of any process. */
-static pid_t real_thread_number(pid_t known)
+pid_t mm_real_thread_number(pid_t known)
 {
     if (known > 0 && renamed())
         for (uint32_t i = 0; i < ENGINE->renamed_count; i++)
@@ -32,7 +32,7 @@ static pid_t real_thread_number(pid_t known)
 static pid_t real_number(pid_t known)
 {
     pid_t real = mm_number_in(known);
-    return known > 0 && real == known ? real_thread_number(known) : real;
+    return known > 0 && real == known ? mm_real_thread_number(known) : real;
 }
 
 /* The kernel's number in place of that which the program knows of a process or a thread; where the name goes on. */
@@ -179,7 +179,7 @@ EXPORT int killpg(pid_t group, int number)
 
 EXPORT int tgkill(pid_t pid, pid_t tid, int number)
 {
-    return MM_NUMBERS_AS(MM_NUMBER_GIVEN, int, (int)result(sys(SYS_tgkill, real_number(pid), real_thread_number(tid), number)));
+    return MM_NUMBERS_AS(MM_NUMBER_GIVEN, int, (int)result(sys(SYS_tgkill, real_number(pid), mm_real_thread_number(tid), number)));
 }
 
 EXPORT int raise(int number) { return MM_NUMBERS_AS(MM_NUMBER_GIVEN, int, REAL(raise)(number)); }
@@ -337,7 +337,7 @@ static int owner(int fd, int command, struct f_owner_ex *known)
     if (mm_usable(known, sizeof *known, !gives) < sizeof *known)
         return REAL(fcntl)(fd, command, known);
     struct f_owner_ex real = *known;
-    real.pid = real.type == F_OWNER_TID ? real_thread_number(real.pid) : real_number(real.pid);
+    real.pid = real.type == F_OWNER_TID ? mm_real_thread_number(real.pid) : real_number(real.pid);
     int r = REAL(fcntl)(fd, command, &real);
     if (r == 0 && !gives)
         *known = (struct f_owner_ex){ real.type, owner_out(real.pid) };
@@ -475,12 +475,12 @@ EXPORT ssize_t process_vm_writev(pid_t pid, const struct iovec *from, unsigned l
 
 EXPORT int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
-    return MM_NUMBERS(int, REAL(sched_getaffinity)(real_thread_number(pid), size, set));
+    return MM_NUMBERS(int, REAL(sched_getaffinity)(mm_real_thread_number(pid), size, set));
 }
 
 EXPORT int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
 {
-    return MM_NUMBERS(int, REAL(sched_setaffinity)(real_thread_number(pid), size, set));
+    return MM_NUMBERS(int, REAL(sched_setaffinity)(mm_real_thread_number(pid), size, set));
 }
 
 #define CALL(group, type, name, parameters)
@@ -493,6 +493,6 @@ const struct sigevent *mm_event_in(const struct sigevent *event, struct sigevent
     if (LIKELY(!renamed_here()) || !event || event->sigev_notify != SIGEV_THREAD_ID)
         return event;
     *real = *event;
-    real->_sigev_un._tid = real_thread_number(real->_sigev_un._tid);
+    real->_sigev_un._tid = mm_real_thread_number(real->_sigev_un._tid);
     return real;
 }

@@ -137,6 +137,7 @@ EXPORT int unshare(int flags)
 {
     if (flags & (CLONE_FS | CLONE_NEWNS))
         __atomic_store_n(&mm_folders_apart, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&mm_places_apart, 1, __ATOMIC_SEQ_CST);
     int r = REAL(unshare)(flags);
     if (r == 0)
         mm_other_world(flags & (CLONE_NEWPID | CLONE_NEWNS | CLONE_FILES));
@@ -145,6 +146,7 @@ EXPORT int unshare(int flags)
 
 EXPORT int setns(int fd, int type)
 {
+    __atomic_store_n(&mm_places_apart, 1, __ATOMIC_SEQ_CST);
     int r = REAL(setns)(fd, type);
     if (r == 0)
         mm_other_world((type & CLONE_NEWPID) | CLONE_NEWNS);   /* a pidfd may mean several */
@@ -292,7 +294,7 @@ EXPORT int getrlimit(__rlimit_resource_t resource, struct rlimit *limit)
 EXPORT int prlimit(pid_t pid, enum __rlimit_resource resource, const struct rlimit *limit, struct rlimit *old)
 {
     struct limit_call c = limit_begin(resource, limit != NULL);
-    return (int)limit_end(&c, REAL(prlimit)(pid, resource, limit, old));
+    return (int)limit_end(&c, MM_NUMBERS(int, REAL(prlimit)(mm_real_thread_number(pid), resource, limit, old)));
 }
 EXPORT long ulimit(int what, ...)
 {

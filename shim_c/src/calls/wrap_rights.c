@@ -1,4 +1,5 @@
-/* wrap_rights.c - processes that give rights up: they confine themselves, or change their user or group.
+/* wrap_rights.c - processes that give rights up: they confine themselves, or change their user or group; and what part of the machine
+ * processes and threads get, which are told by the numbers that the program knows (wrap_pid.c).
  *
  * Following a program takes system calls that it does not make by itself.  A seccomp filter that refuses one of them would
  * end the program, or make its calls fail; one that lets all of them pass changes nothing.  So a filter is asked about
@@ -11,6 +12,7 @@
  * there: no thread keeps rights that the program has given up.
  */
 #include "calls/calls.h"
+#include "memory/image_engine.h"
 
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -210,3 +212,49 @@ EXPORT int setegid(gid_t gid) { return group_changed(REAL(setegid)(gid)); }
 EXPORT int setregid(gid_t real, gid_t effective) { return group_changed(REAL(setregid)(real, effective)); }
 EXPORT int setresgid(gid_t real, gid_t effective, gid_t saved) { return group_changed(REAL(setresgid)(real, effective, saved)); }
 EXPORT int setgroups(size_t count, const gid_t *groups) { return group_changed(REAL(setgroups)(count, groups)); }
+
+/* -- what part of the machine they get ---------------------------------------------------------------------------------- */
+
+/* Of a process or thread, or of a group; a user's is none. */
+id_t mm_share_number(int is_process, int is_group, id_t known)
+{
+    pid_t number = (pid_t)known;
+    return (id_t)(is_process ? mm_real_thread_number(number) : is_group ? mm_number_in(number) : number);
+}
+
+static id_t of_priority(__priority_which_t which, id_t who) { return mm_share_number(which == PRIO_PROCESS, which == PRIO_PGRP, who); }
+
+EXPORT int getpriority(__priority_which_t which, id_t who)
+{
+    return MM_NUMBERS(int, REAL(getpriority)(which, of_priority(which, who)));
+}
+EXPORT int setpriority(__priority_which_t which, id_t who, int value)
+{
+    return MM_NUMBERS(int, REAL(setpriority)(which, of_priority(which, who), value));
+}
+EXPORT int sched_getparam(pid_t pid, struct sched_param *parameters)
+{
+    return MM_NUMBERS(int, REAL(sched_getparam)(mm_real_thread_number(pid), parameters));
+}
+EXPORT int sched_setparam(pid_t pid, const struct sched_param *parameters)
+{
+    return MM_NUMBERS(int, REAL(sched_setparam)(mm_real_thread_number(pid), parameters));
+}
+EXPORT int sched_getscheduler(pid_t pid) { return MM_NUMBERS(int, REAL(sched_getscheduler)(mm_real_thread_number(pid))); }
+EXPORT int sched_setscheduler(pid_t pid, int policy, const struct sched_param *parameters)
+{
+    return MM_NUMBERS(int, REAL(sched_setscheduler)(mm_real_thread_number(pid), policy, parameters));
+}
+EXPORT int sched_rr_get_interval(pid_t pid, struct timespec *time)
+{
+    return MM_NUMBERS(int, REAL(sched_rr_get_interval)(mm_real_thread_number(pid), time));
+}
+
+/* -- a descriptor of one ------------------------------------------------------------------------------------------------ */
+
+EXPORT int pidfd_open(pid_t pid, unsigned flags) { return MM_NUMBERS(int, REAL(pidfd_open)(mm_real_thread_number(pid), flags)); }
+
+#define CALL(group, type, name, parameters)
+#define ALIAS(group, alias, name) ALIAS_##group(alias, name)
+#define ALIAS_rights(alias, name) SYMBOL_ALIAS(alias, name)
+#include "libc/aliases.h"

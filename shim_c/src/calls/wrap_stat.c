@@ -8,6 +8,7 @@
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <linux/loop.h>
+#include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 
 static struct mm_pif *differs(int dir, const char *path, int flags, mode_t mode, uint64_t dev, uint64_t ino)
@@ -410,6 +411,14 @@ static int space(int fd, int mode, const struct space *s)
     return r;
 }
 
+static int device_told(int fd, unsigned long request, void *argument)
+{
+    int r = mm_control_device(fd, request, argument);
+    if (UNLIKELY(r < 0 && request == UFFDIO_REGISTER && errno == EBUSY && mm_watch_ends(argument)))
+        r = mm_control_device(fd, request, argument);
+    return r;
+}
+
 EXPORT int ioctl(int fd, unsigned long request, ...)
 {
     fd = mm_theirs(fd);
@@ -423,7 +432,7 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
                && request != FIBMAP && request != FIONREAD && request != LOOP_SET_FD && request != LOOP_CHANGE_FD
                && request != LOOP_CONFIGURE && request != FS_IOC_SETFLAGS && request != FS_IOC_FSSETXATTR
                && !is_snapshot(request)) || !active())
-        return mm_control_device(fd, request, argument);
+        return device_told(fd, request, argument);
     enter();
     long r = 0, done = 0;
     if (request == FIONREAD && pif_of(fd) && (!is_native(mm_pif_at(mm_area, pif_of(fd))) || owned(fd)))

@@ -170,6 +170,28 @@ static long names(long number, long a, long b, long c, long d, long e, long f)
     }
 }
 
+#define MM_THREAD(n) mm_real_thread_number((pid_t)(n))
+/* Those whose first words are numbers of processes or threads, which have no function in the C library or one that answers otherwise. */
+static long of_threads(long number, long a, long b, long c, long d, long e, long f)
+{
+    switch (number) {
+    case SYS_sched_getaffinity: case SYS_sched_setaffinity: case SYS_sched_getattr: case SYS_sched_setattr: case SYS_sched_getparam:
+    case SYS_sched_setparam: case SYS_sched_getscheduler: case SYS_sched_setscheduler: case SYS_sched_rr_get_interval:
+    case SYS_get_robust_list: case SYS_move_pages: case SYS_migrate_pages: case SYS_process_vm_readv: case SYS_process_vm_writev:
+    case SYS_rt_sigqueueinfo:
+        return MM_NUMBERS(long, names(number, MM_THREAD(a), b, c, d, e, f));
+    case SYS_tkill:
+        return MM_NUMBERS_AS(MM_NUMBER_GIVEN, long, names(number, MM_THREAD(a), b, c, d, e, f));
+    case SYS_rt_tgsigqueueinfo: case SYS_kcmp:
+        return MM_NUMBERS(long, names(number, MM_THREAD(a), MM_THREAD(b), c, d, e, f));
+    case SYS_getpriority: case SYS_setpriority:
+        return MM_NUMBERS(long, names(number, a, mm_share_number(a == PRIO_PROCESS, a == PRIO_PGRP, (id_t)b), c, d, e, f));
+    case SYS_ioprio_get: case SYS_ioprio_set:      /* IOPRIO_WHO_PROCESS, _PGRP */
+        return MM_NUMBERS(long, names(number, a, mm_share_number(a == 1, a == 2, (id_t)b), c, d, e, f));
+    default: return names(number, a, b, c, d, e, f);
+    }
+}
+
 static long numbers(long number, long a, long b, long c, long d, long e, long f)
 {
     if (LIKELY(!mm_memory_head))
@@ -203,8 +225,8 @@ static long numbers(long number, long a, long b, long c, long d, long e, long f)
         return MM_NUMBERS(long, names(number, a, (long)mm_event_in(P(b), &real), c, d, e, f));
     }
     case SYS_waitid: return e ? names(number, a, b, c, d, e, f) : waitid((idtype_t)a, (id_t)b, P(c), I(d));
-    case SYS_pidfd_open: return names(number, mm_number_in((pid_t)a), b, c, d, e, f);
-    default: return names(number, a, b, c, d, e, f);
+    ON(pidfd_open, pidfd_open((pid_t)a, (unsigned)b));
+    default: return of_threads(number, a, b, c, d, e, f);
     }
 }
 

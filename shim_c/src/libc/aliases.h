@@ -29,6 +29,9 @@
 #ifndef ALIAS_pid
 #define ALIAS_pid(alias, name)
 #endif
+#ifndef ALIAS_rights
+#define ALIAS_rights(alias, name)
+#endif
 #ifndef ALIAS_wait
 #define ALIAS_wait(alias, name)
 #endif

@@ -54,6 +54,7 @@ static int old_close_range(unsigned first, unsigned last, int flags)
 }
 static void old_closefrom(int first) { sys(SYS_close_range, first < 0 ? 0 : first, ~0u, 0); }
 static int old_pidfd_getfd(int pidfd, int fd, unsigned flags) { return (int)result(sys(SYS_pidfd_getfd, pidfd, fd, flags)); }
+static int old_pidfd_open(pid_t pid, unsigned flags) { return (int)result(sys(SYS_pidfd_open, pid, flags)); }
 static int old_pkey_mprotect(void *address, size_t length, int protection, int key)
 {
     return (int)result(key == -1 ? sys(SYS_mprotect, address, length, protection)
@@ -114,6 +115,7 @@ void mm_old_libc(void)
     OLD(close_range, old_close_range)
     OLD(closefrom, old_closefrom)
     OLD(pidfd_getfd, old_pidfd_getfd)
+    OLD(pidfd_open, old_pidfd_open)
     OLD(pkey_mprotect, old_pkey_mprotect)
     OLD(execveat, old_execveat)
     OLD(_Fork, old_fork)

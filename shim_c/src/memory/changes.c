@@ -23,6 +23,7 @@ struct api { uint64_t api, features, ioctls; };
 #define UFFD_API _IOWR(0xAA, 0x3F, struct api)
 struct watch { uint64_t start, length, mode, ioctls; };
 #define UFFD_WATCH _IOWR(0xAA, 0x00, struct watch)
+#define UFFD_UNWATCH _IOR(0xAA, 0x01, struct mm_span)
 
 static int pagemap = -1;
 
@@ -31,6 +32,17 @@ static int watch(const struct mm_vma *v)
     struct watch w = { v->start, v->end - v->start, 2, 0 };
     return mm_uffd < 0 ? -ENOSYS : (int)sys(SYS_ioctl, mm_uffd, UFFD_WATCH, &w);
 }
+
+/* One that was just made: whatever there is of it was written since the last image.  Beside one that is watched, the kernel makes one mapping
+ * of both, as it does without us, only if this one is, too; and mremap takes no two. */
+void mm_watch_new(uint64_t start, uint64_t length)
+{
+    struct mm_vma made = { .start = start, .end = (start + length + MM_PAGE - 1) & ~(MM_PAGE - 1) };
+    watch(&made);
+}
+
+/* Of a range (struct uffdio_range) that the program is about to watch itself: the kernel lets only one do it. */
+int mm_watch_ends(const void *range) { return mm_uffd >= 0 && sys(SYS_ioctl, mm_uffd, UFFD_UNWATCH, range) == 0; }
 
 static int open_pagemap(void)
 {

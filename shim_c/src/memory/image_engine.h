@@ -209,6 +209,8 @@ static inline int shared_memory(const struct mm_tables *t, const struct mm_vma *
 /* changes.c */
 int mm_changes(struct mm_tables *t, int complete, uint64_t *saved, uint64_t *existing);
 int mm_changes_begin(struct mm_tables *t);
+void mm_watch_new(uint64_t start, uint64_t length);
+int mm_watch_ends(const void *range);
 
 /* shared_memory.c */
 int mm_note_swapped(struct mm_tables *t);

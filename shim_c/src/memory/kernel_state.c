@@ -77,11 +77,36 @@ static uint64_t bits_at(const char *text, const char *word)
     return at < 0 ? 0 : own_number(&p, 16);
 }
 
-/* Signals that wait for a thread alone, by the kernel's number of it; of_all: for the process, whichever thread takes them. */
-static uint64_t pending_for(uint32_t tid, uint64_t *of_all)
+/* What a thread may do: all of a process come back with the same. */
+static int is_of_rights(const char *line)
+{
+    return own_begins(line, "Uid:") || own_begins(line, "Gid:") || own_begins(line, "Groups:") || own_begins(line, "Cap")
+        || own_begins(line, "Seccomp");
+}
+
+struct seen { uint64_t own, of_all; uint32_t rights; };
+
+/* folder: of a thread in /proc, with room behind it. */
+static uint32_t crc_of_places(char *folder, uint32_t crc)
+{
+    static const char *const place[] = { "/ns/net", "/ns/ipc" };
+    char to[64];
+    for (unsigned i = 0; i < sizeof place / sizeof *place; i++) {
+        uint64_t n0 = own_length(folder);
+        own_copy(folder + n0, place[i], own_length(place[i]) + 1);
+        long n = sys(SYS_readlinkat, AT_FDCWD, folder, to, sizeof to);
+        crc = own_crc(crc, to, n > 0 ? (uint64_t)n : 0);
+        folder[n0] = 0;
+    }
+    return crc;
+}
+
+/* A thread, by the kernel's number of it: signals that wait for it alone; for the process, whichever thread takes them; and its rights. */
+static struct seen look_at_thread(uint32_t tid)
 {
     char path[48] = "/proc/self/task/", *text = ENGINE->maps, number[24] = { 0 }, *digits = own_decimal(number + 23, tid);
     uint64_t n0 = own_length(path), n1 = own_length(digits);
+    struct seen seen = { 0 };
     own_copy(path + n0, digits, n1);
     own_copy(path + n0 + n1, "/status", 8);
     long fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
@@ -89,31 +114,43 @@ static uint64_t pending_for(uint32_t tid, uint64_t *of_all)
     if (fd >= 0)
         sys_close((int)fd);
     text[n > 0 ? n : 0] = 0;
-    *of_all = bits_at(text, "ShdPnd:\t");
-    return bits_at(text, "SigPnd:\t");
+    seen.own = bits_at(text, "SigPnd:\t");
+    seen.of_all = bits_at(text, "ShdPnd:\t");
+    for (const char *line = text, *next; *line; line = next) {
+        for (next = line; *next && *next++ != '\n';)
+            ;
+        if (is_of_rights(line))
+            seen.rights = own_crc(seen.rights, line, (uint64_t)(next - line));
+    }
+    path[n0 + n1] = 0;
+    if (__atomic_load_n(&mm_places_apart, __ATOMIC_ACQUIRE))
+        seen.rights = crc_of_places(path, seen.rights);
+    return seen;
 }
 
-/* Every thread has counted those of the process among its own, as they were when it was asked: one may have been taken since.  The
- * first place is the leader's.  Back: those of this thread, which has all of them blocked. */
-static uint64_t tell_apart(struct mm_memory_image *image)
+/* Every thread stands with all signals blocked.  What a thread itself could say is older: others, and timers, have told it since.  The first
+ * place is the leader's.  own: of this thread.  0, or -3: one has rights of its own. */
+static int tell_apart(struct mm_memory_image *image, uint64_t *own)
 {
     struct mm_engine *e = ENGINE;
     uint32_t me = (uint32_t)sys_gettid();
-    uint64_t any, of_all = 0, own = 0, unused;
-    if (sys(SYS_rt_sigpending, &any, 8) < 0 || any)
-        own = pending_for(me, &of_all);
+    struct seen first = look_at_thread(me);
+    int r = 0;
+    *own = first.own;
+    image->pending = first.of_all;
     for (uint32_t i = 0; i <= e->asked; i++) {
-        uint32_t tid = i ? e->signalled[i] : mm_known_tid_of(me) == e->thread[0].tid ? me : 0;
-        if (tid && e->thread[i].pending)
-            e->thread[i].pending = pending_for(tid, &unused);
+        struct seen seen = i && e->signalled[i] ? look_at_thread(e->signalled[i]) : first;
+        if (i ? e->signalled[i] && e->thread[i].tid : mm_known_tid_of(me) == e->thread[0].tid)
+            e->thread[i].pending = seen.own;
+        if (e->thread[i].tid && seen.rights != first.rights)
+            r = -3;
     }
-    image->pending = of_all;
     if (mm_memory_head->flags & MM_ON_TERM) {      /* whoever continues from here is not to end for it */
         for (uint32_t i = 0; i <= e->asked; i++)
             e->thread[i].pending &= ~(1ull << (SIGTERM - 1));
         image->pending &= ~(1ull << (SIGTERM - 1));
     }
-    return own;
+    return r;
 }
 
 /* Signals from the 34th on wait one behind the other, each with what was sent along.  The kernel shows that only to whoever takes them:
@@ -233,7 +270,20 @@ void mm_handlers(struct mm_memory_image *image)
 #define ASK_FOR 0x1023
 static __attribute__((section("mm_program"))) uint64_t asked_for;
 
-/* -1: more signals wait than can come back, -2: its timers cannot. */
+/* A timer since it was read: its signal may wait or may not have when those were looked at. */
+#define LOOKS 20                           /* where one runs out all the time */
+static int one_ran_out(const struct mm_memory_image *image)
+{
+    for (const struct mm_timer *t = ENGINE->timer; t < ENGINE->timer + image->timers; t++) {
+        uint64_t now[4];
+        if ((t->value_s | t->value_ns) && sys(SYS_timer_gettime, t->id, now) == 0
+            && (!(now[2] | now[3]) || now[2] > t->value_s || (now[2] == t->value_s && now[3] > t->value_ns)))
+            return 1;
+    }
+    return 0;
+}
+
+/* -1: more signals wait than can come back, -2: its timers cannot, -3: a thread has rights of its own. */
 int mm_process_state(struct mm_memory_image *image)
 {
     image->brk = sys(SYS_brk, 0);
@@ -247,8 +297,15 @@ int mm_process_state(struct mm_memory_image *image)
             image->interval[i].value_us = image->interval[i].interval_us;
         }
     }
-    uint64_t own = tell_apart(image);
-    return timers(image) < 0 ? -2 : note_all_queued(image, own);
+    uint64_t own;
+    int tries = 0, r;
+    do {
+        if (timers(image) < 0)
+            return -2;
+        MM_STOP("memory.timers");
+        r = tell_apart(image, &own);
+    } while (r == 0 && one_ran_out(image) && ++tries < LOOKS);
+    return r < 0 ? r : note_all_queued(image, own);
 }
 
 /* The kernel numbers a process's timers upwards: one with the old number comes by making and deleting those before it, or
@@ -273,9 +330,12 @@ static void timer_back(const struct mm_timer *t, int given, uint32_t (*real)(uin
         sys(SYS_rt_tgsigqueueinfo, sys_getpid(), event.thread, t->signal, &info);
 }
 
-/* When all threads are there; real: the number of one, 0: it is not. */
+/* When all processes and threads are there: until then no time of theirs runs.  real: the number of a thread, 0: it is not. */
 void mm_timers_back(const struct mm_memory_image *image, uint32_t (*real)(uint32_t))
 {
+    for (int i = 0; i < 3; i++)
+        if (image->interval[i].interval_s | image->interval[i].interval_us | image->interval[i].value_s | image->interval[i].value_us)
+            sys(SYS_setitimer, i, &image->interval[i], 0);
     int given = image->timers && sys(SYS_prctl, IDS_GIVEN, 1, 0, 0, 0) == 0;
     for (uint64_t i = image->timers; i-- > 0;)     /* the kernel names the one made last first */
         timer_back(&ENGINE->timer[i], given, real);
@@ -324,9 +384,6 @@ void mm_process_state_back(const struct mm_memory_image *image)
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (i != SIGKILL && i != SIGSTOP && i != MM_MEMORY_SIGNAL)
             sys(SYS_rt_sigaction, i, &image->action[i], 0, 8);
-    for (int i = 0; i < 3; i++)
-        if (image->interval[i].interval_s | image->interval[i].interval_us | image->interval[i].value_s | image->interval[i].value_us)
-            sys(SYS_setitimer, i, &image->interval[i], 0);
     for (int i = 1; i <= MM_SIGNALS; i++)
         if (image->pending >> (i - 1) & 1 && i != MM_MEMORY_SIGNAL)
             mm_signal_back(image, i, 0);

@@ -228,7 +228,8 @@ static int gather(void)
     int state = mm_process_state(image);
     if (state < 0)
         return refuse_image(state == -1 ? "more queued signals wait for it than can come back"
-                            : "it has more than 1024 timers, or one of another process's time", "");
+                            : state == -2 ? "it has more than 1024 timers, or one of another process's time"
+                            : "a thread has a user, groups, capabilities, a filter of system calls or a network of its own", "");
     const char *why = mm_owners_note();
     if (why)
         return refuse_image(why, "");

@@ -50,7 +50,7 @@ void mm_note_thread(struct mm_thread *t)
                    | (sys(SYS_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1 ? MM_SET_NO_THP : 0);
     note_processors(t);
     mm_settings_note();
-    sys(SYS_rt_sigpending, &t->pending, 8);        /* those of the process too: mm_process_state knows them */
+    t->pending = 0;                        /* until all stand (kernel_state.c) */
 }
 
 /* Of a process ("/proc/") or a thread ("/proc/self/task/"), as /proc says it; 0: nobody knows. */

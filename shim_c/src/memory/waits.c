@@ -94,7 +94,9 @@ void mm_wait_again(void *context)
     if (mm_my_memory && mm_my_memory->stands && ends_by_stop(mm_wait.number))
         return;
     mm_wait.came = mm_wait.number;
-    if (r[REG_RAX] != -EINTR || !mm_wait.number || mm_wait.handled || after[-2] != 0x0f || after[-1] != 0x05)
+    /* a read ends so only where it has a time of its own (SO_RCVTIMEO), which would begin anew */
+    if (r[REG_RAX] != -EINTR || !mm_wait.number || mm_wait.number == SYS_readv || mm_wait.handled
+        || after[-2] != 0x0f || after[-1] != 0x05)
         return;
     uint32_t number = call_of(after);
     shorten(r, number);
