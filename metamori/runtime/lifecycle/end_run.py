@@ -5,8 +5,9 @@ from __future__ import annotations
 from metamori._area import lib
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint import auto_prune, outside
+from metamori.runtime.checkpoint.places import Nearby, is_at, is_redirected
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.checkpoint.write_back import gone_from, kept_homes, make_durable
+from metamori.runtime.checkpoint.write_back import gone_from, kept_homes, make_durable, pending, say_lacking
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import REAL
 from metamori.store.prune import spare
@@ -64,6 +65,7 @@ def finish(session: Session, reason: str, killed: bool, over: bool = False) -> i
     index = session.last_checkpoint(reason, home=False) if not session.single else _last_single(session, reason)
     with area.session_lock():
         make_durable(session, index)
+        say_lacking(session, pending(area))
         _leave_at(session, index, committed)
     return index
 
@@ -77,10 +79,12 @@ def _take_up(session: Session) -> None:
     isolated = area.head.flags & (lib.MM_ISOLATE | lib.MM_SINGLE) == lib.MM_ISOLATE
     with area.session_lock():
         now = store.state(area.head.parent)
-        slots = {slot: area.pif(slot) for slot in area.pifs()}
+        slots, near = {slot: area.pif(slot) for slot in area.pifs()}, Nearby(area)
         for slot in slots.keys() - area.dirty():
             p = slots[slot]
-            if p.object in now.pifs and not p.flags & _ELSEWHERE:
+            if is_redirected(p) and not is_at(p, area.pif_path(p)) and any(near.of(slot, p, area.pif_path(p))):
+                area.touch_pif(slot)
+            elif p.object in now.pifs and not p.flags & _ELSEWHERE:
                 st = lstat_or_none(REAL, area.pif_path(p))
                 if st is not None and (st.st_dev, st.st_ino) == (p.dev, p.ino) and (
                         _is_changed(p, now.pifs[p.object], st, isolated)) and (
