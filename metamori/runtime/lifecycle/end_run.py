@@ -11,7 +11,7 @@ from metamori.runtime.checkpoint.write_back import gone_from, kept_homes, make_d
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import REAL
 from metamori.store.prune import spare
-from metamori.store.restore import restore, resume_point
+from metamori.store.restore import restore, resume_point, safety_copies
 from metamori.store.restore.resume_point import END
 from metamori.tables.pif import later, nearest_ns
 
@@ -59,6 +59,7 @@ def finish(session: Session, reason: str, killed: bool, over: bool = False) -> i
         with area.session_lock(), area.frozen():
             rollback.back(session, area.head.restoring - 1, again=True)
     area.give_room(checkpoint=False)
+    taken = _taken(area)
     _take_up(session)
     if not (killed and area.head.flags & lib.MM_ISOLATE):
         return session.last_checkpoint(reason, home=True, over=over)
@@ -66,7 +67,7 @@ def finish(session: Session, reason: str, killed: bool, over: bool = False) -> i
     with area.session_lock():
         make_durable(session, index)
         say_lacking(session, pending(area))
-        _leave_at(session, index, committed)
+        _leave_at(session, index, committed, taken)
     return index
 
 
@@ -120,15 +121,32 @@ def _comes_back(session: Session) -> bool:
     return head.tree.processes > 0 or (with_memory > 0 and store.meta(with_memory).run == head.run)
 
 
-def _leave_at(session: Session, index: int, committed: int) -> None:
+def _leave_at(session: Session, index: int, committed: int, taken: dict[int, bytes]) -> None:
     """The killed state stays in the store; the user's files are those of the last commit."""
     store, area = session.store, session.area
     # names are at `index`, bytes in place still at `committed`: only names and attributes have to move. Not so of files
     # that were settled, or were about to be when their process was killed: then only their pre-images tell of it
     settled = [p.object for p in map(area.pif, area.pifs()) if p.flags & lib.MM_SETTLED or p.saved]
+    then = store.state(index)
+    made = {area.pif_path(p) for slot, p in _named(area) if p.created and slot not in taken}
+    # what stands at such a name is not the run's, nor is the name that such a file has now
+    his = {*taken.values(), *(area.pif_path(area.pif(slot)) for slot in taken)} - made
+    if here := {then.names[path].inode for path in his & then.names.keys()}:
+        safety_copies.keep(store, index, area.head.run, clone=session.durable, only=here)
     restore.move_names(store, index, committed, settled, area.head.run, True, kept_homes(session),
                     None if area.pids() else area.retire, is_all_known=True,
-                    but=gone_from(area, store.state(index)))
+                    but=his.union(gone_from(area, then)))
+
+
+def _named(area: Area) -> list[tuple[int, mm_pif]]:
+    return [(slot, p) for slot in area.pifs() if not (p := area.pif(slot)).flags & _ELSEWHERE]
+
+
+def _taken(area: Area) -> dict[int, bytes]:
+    """Files that somebody outside of the run has taken from their names, and these."""
+    if area.head.flags & lib.MM_JOB:
+        return {}
+    return {slot: path for slot, p in _named(area) if not is_at(p, path := area.pif_path(p))}
 
 
 def close(session: Session, killed: bool = False) -> None:
