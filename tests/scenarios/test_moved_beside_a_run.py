@@ -125,4 +125,4 @@ def test_what_gets_into_no_file_is_said(lab: Lab, options: list[str], is_new: bo
     theirs = lab.work / "d/f" if way is put_over else lab.folder / "outside/f"
     if way is not Path.unlink:
         assert theirs.read_bytes() == (THEIRS if way is put_over else b"" if is_new else LONG)
-    assert honest.told(lab.store).lost == (set() if is_new or "single" in options and end == "exit" else {0})
+    assert honest.told(lab.store).lost == (set() if is_new or ("single" in options and end == "exit") else {0})

@@ -86,7 +86,7 @@ def say_lacking(session: SessionState, due: dict[int, AddressMap]) -> None:
     pifs = [p for p in map(area.pif, area.pifs()) if p.object in due and due[p.object].nbytes and is_redirected(p)]
     if paths := sorted({path for p in pifs if not is_at(p, path := area.pif_path(p))}):
         more = f" and {len(paths) - 3} others" if len(paths) > 3 else ""
-        session.said = ("moved, replaced or removed by somebody else, so that what the run wrote last is in no file: "
+        session.said = ("moved or removed by others, so what the run wrote last is in no file: "
                         + ", ".join(map(os.fsdecode, paths[:3])) + more)
 
 
