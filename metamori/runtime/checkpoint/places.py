@@ -26,9 +26,10 @@ _MOST = 10_000                             # names that are looked at: programs 
 
 
 def is_redirected(pif: mm_pif) -> bool:
-    """Whether something of a file is not in place, and a name of it is where that has to go."""
-    elsewhere = lib.MM_NAMELESS | lib.MM_LEFT | lib.MM_KEPT | lib.MM_COPIED
-    return bool((pif.root or pif.flags & lib.MM_VIRTUAL) and not pif.flags & elsewhere)
+    """Whether something of a file is not in place, and a name of it is where that has to go. One that a link in the
+    store leads to has its place; a copy there is none."""
+    elsewhere = pif.flags & (lib.MM_NAMELESS | lib.MM_LEFT) or pif.flags & (lib.MM_KEPT | lib.MM_COPIED) == lib.MM_KEPT
+    return bool((pif.root or pif.flags & lib.MM_VIRTUAL) and not elsewhere)
 
 
 def is_at(pif: mm_pif, path: bytes) -> bool:

@@ -83,7 +83,8 @@ def say_lacking(session: SessionState, due: dict[int, AddressMap]) -> None:
     area = session.area
     if area.head.flags & lib.MM_JOB:
         return
-    pifs = [p for p in map(area.pif, area.pifs()) if p.object in due and due[p.object].nbytes and is_redirected(p)]
+    pifs = [p for p in map(area.pif, area.pifs()) if p.object in due and due[p.object].nbytes and is_redirected(p)
+            and not p.flags & lib.MM_KEPT]
     if paths := sorted({path for p in pifs if not is_at(p, path := area.pif_path(p))}):
         more = f" and {len(paths) - 3} others" if len(paths) > 3 else ""
         session.said = ("moved or removed by others, so what the run wrote last is in no file: "

@@ -59,15 +59,16 @@ def finish(session: Session, reason: str, killed: bool, over: bool = False) -> i
         with area.session_lock(), area.frozen():
             rollback.back(session, area.head.restoring - 1, again=True)
     area.give_room(checkpoint=False)
-    taken = _taken(area)
+    goes_back = killed and area.head.flags & lib.MM_ISOLATE
+    moved = _moved(area) if goes_back else []
     _take_up(session)
-    if not (killed and area.head.flags & lib.MM_ISOLATE):
+    if not goes_back:
         return session.last_checkpoint(reason, home=True, over=over)
     index = session.last_checkpoint(reason, home=False) if not session.single else _last_single(session, reason)
     with area.session_lock():
         make_durable(session, index)
         say_lacking(session, pending(area))
-        _leave_at(session, index, committed, taken)
+        _leave_at(session, index, committed, set(map(area.pif_path, moved)))
     return index
 
 
@@ -121,32 +122,28 @@ def _comes_back(session: Session) -> bool:
     return head.tree.processes > 0 or (with_memory > 0 and store.meta(with_memory).run == head.run)
 
 
-def _leave_at(session: Session, index: int, committed: int, taken: dict[int, bytes]) -> None:
-    """The killed state stays in the store; the user's files are those of the last commit."""
+def _leave_at(session: Session, index: int, committed: int, his: set[bytes]) -> None:
+    """The killed state stays in the store; the user's files are those of the last commit. his: names that somebody
+    outside of the run has given to its files. Nor has it made those that it has only met."""
     store, area = session.store, session.area
     # names are at `index`, bytes in place still at `committed`: only names and attributes have to move. Not so of files
     # that were settled, or were about to be when their process was killed: then only their pre-images tell of it
     settled = [p.object for p in map(area.pif, area.pifs()) if p.flags & lib.MM_SETTLED or p.saved]
-    then = store.state(index)
-    made = {area.pif_path(p) for slot, p in _named(area) if p.created and slot not in taken}
-    # what stands at such a name is not the run's, nor is the name that such a file has now
-    his = {*taken.values(), *(area.pif_path(area.pif(slot)) for slot in taken)} - made
-    if here := {then.names[path].inode for path in his & then.names.keys()}:
+    now, then = store.state(index), store.state(committed)
+    if not area.head.flags & lib.MM_JOB:
+        his.update(path for path, entry in now.names.items() if entry.kind == "file"
+                   and not now.pifs[entry.inode].was_created and not then.paths(entry.inode))
+    if here := {now.names[path].inode for path in his & now.names.keys()}:
         safety_copies.keep(store, index, area.head.run, clone=session.durable, only=here)
     restore.move_names(store, index, committed, settled, area.head.run, True, kept_homes(session),
                     None if area.pids() else area.retire, is_all_known=True,
-                    but=his.union(gone_from(area, then)))
+                    but=his.union(gone_from(area, now)))
 
 
-def _named(area: Area) -> list[tuple[int, mm_pif]]:
-    return [(slot, p) for slot in area.pifs() if not (p := area.pif(slot)).flags & _ELSEWHERE]
-
-
-def _taken(area: Area) -> dict[int, bytes]:
-    """Files that somebody outside of the run has taken from their names, and these."""
-    if area.head.flags & lib.MM_JOB:
-        return {}
-    return {slot: path for slot, p in _named(area) if not is_at(p, path := area.pif_path(p))}
+def _moved(area: Area) -> list[mm_pif]:
+    """Files that somebody outside of the run has taken from their names by now."""
+    return [p for p in map(area.pif, () if area.head.flags & lib.MM_JOB else area.pifs())
+            if not p.flags & _ELSEWHERE and not is_at(p, area.pif_path(p))]
 
 
 def close(session: Session, killed: bool = False) -> None:
