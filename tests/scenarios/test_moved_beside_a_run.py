@@ -126,3 +126,47 @@ def test_what_gets_into_no_file_is_said(lab: Lab, options: list[str], is_new: bo
     if way is not Path.unlink:
         assert theirs.read_bytes() == (THEIRS if way is put_over else b"" if is_new else LONG)
     assert honest.told(lab.store).lost == (set() if is_new or ("single" in options and end == "exit") else {0})
+
+
+@ISOLATED
+def test_a_folder_of_his_in_the_place_of_a_link_stays(lab: Lab, options: list[str]) -> None:
+    """The run was killed: it went, with what was in it."""
+    program = lab.start(*options)
+    program.must(["symlink x h"])
+    (lab.work / "h").unlink()
+    (lab.work / "h").mkdir()
+    (lab.work / "h/a").write_bytes(THEIRS)
+    program.kill_all()
+    lab.verb("log")
+    assert (lab.work / "h/a").read_bytes() == THEIRS
+    lab.restore(1, "--to", lab.folder / "copy")
+    assert (lab.folder / "copy/work/h/a").read_bytes() == THEIRS
+
+
+def test_a_folder_that_he_had_made_is_moved_and_removed(lab: Lab) -> None:
+    """Where a file was once. The run was killed, and no verb could complete it: that folder was to move."""
+    (lab.work / "d").write_bytes(b"x")
+    program = lab.start("--isolate")
+    program.must(["truncate d 0"])
+    (lab.work / "d").unlink()
+    program.must(["checkpoint"])
+    (lab.work / "d").mkdir()
+    (lab.work / "d/a").write_bytes(THEIRS)
+    program.must(["open d/a rw", "pwrite 3 10 10 1", "close 3", "checkpoint"])
+    (lab.work / "d").rename(lab.work / "e")
+    program.must(["unlink e/a", "rmdir e"])
+    program.kill_all()
+    lab.verb("log", code=12)
+    assert honest.told(lab.store).lost == {0}
+
+
+@pytest.mark.parametrize("made", [["open . rw,tmp", "write 3 200000 5", "linkfd 3 d"], ["fill d w,creat 200000 5"]],
+                         ids=["nameless first", "by its name"])
+def test_it_follows_where_the_store_is_elsewhere(elsewhere: Lab, made: list[str]) -> None:
+    """Of one that had had no name a copy is in the store."""
+    program = elsewhere.start("--isolate")
+    program.must(made)
+    (elsewhere.work / "d").rename(elsewhere.work / "e")
+    assert program.end() == 0
+    assert program.stderr() == ""
+    assert (elsewhere.work / "e").stat().st_size == 200_000
