@@ -156,7 +156,7 @@ def test_a_folder_that_he_had_made_is_moved_and_removed(lab: Lab) -> None:
     (lab.work / "d").rename(lab.work / "e")
     program.must(["unlink e/a", "rmdir e"])
     program.kill_all()
-    lab.verb("log", code=12)
+    lab.verb("log")
     assert honest.told(lab.store).lost == {0}
 
 
