@@ -170,3 +170,25 @@ def test_it_follows_where_the_store_is_elsewhere(elsewhere: Lab, made: list[str]
     assert program.end() == 0
     assert program.stderr() == ""
     assert (elsewhere.work / "e").stat().st_size == 200_000
+
+
+@pytest.mark.parametrize("after", [[], ["chmod f 755"]], ids=["not used", "chmodded"])
+@pytest.mark.parametrize("before", [["open f rw", "pwrite 3 10 10 1", "close 3"], ["chmod f 700", "checkpoint"]],
+                         ids=["written", "chmodded"])
+@ISOLATED
+def test_what_he_appended_stays_when_the_run_is_killed(lab: Lab, options: list[str], before: list[str],
+                                                      after: list[str]) -> None:
+    """It was cut off, was nowhere, and an index that had it could not be restored, which nobody had said."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start(*options)
+    program.must(before)
+    with (lab.work / "f").open("ab") as file:
+        file.write(THEIRS)
+    program.must(after)
+    program.kill_all()
+    lab.verb("log", code=None)
+    assert (lab.work / "f").read_bytes() == LONG + THEIRS
+    told = honest.told(lab.store)
+    for index in told.listed:
+        done = lab.restore(index, "--to", lab.folder / f"{index}", code=None)
+        assert done.returncode in (0, 13) or index in told.lost

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from metamori._area import mm_pif
     from metamori.store.format.records import PifEntry
+    from metamori.store.read.state import State
 
 _ELSEWHERE = lib.MM_NAMELESS | lib.MM_LEFT | lib.MM_COPIED
 
@@ -124,20 +125,31 @@ def _comes_back(session: Session) -> bool:
 
 def _leave_at(session: Session, index: int, committed: int, his: set[bytes]) -> None:
     """The killed state stays in the store; the user's files are those of the last commit. his: names that somebody
-    outside of the run has given to its files. Nor has it made those that it has only met."""
+    outside of the run has given to its files."""
     store, area = session.store, session.area
     # names are at `index`, bytes in place still at `committed`: only names and attributes have to move. Not so of files
     # that were settled, or were about to be when their process was killed: then only their pre-images tell of it
     settled = [p.object for p in map(area.pif, area.pifs()) if p.flags & lib.MM_SETTLED or p.saved]
     now, then = store.state(index), store.state(committed)
     if not area.head.flags & lib.MM_JOB:
-        his.update(path for path, entry in now.names.items() if entry.kind == "file"
-                   and not now.pifs[entry.inode].was_created and not then.paths(entry.inode))
+        his |= _not_the_runs(now, then, settled)
     if here := {now.names[path].inode for path in his & now.names.keys()}:
         safety_copies.keep(store, index, area.head.run, clone=session.durable, only=here)
     restore.move_names(store, index, committed, settled, area.head.run, True, kept_homes(session),
                     None if area.pids() else area.retire, is_all_known=True,
                     but=his.union(gone_from(area, now)))
+
+
+def _not_the_runs(now: State, then: State, settled: list[int]) -> set[bytes]:
+    """Names of files that the run has only met, and of those that have more in place than was there: nothing of what
+    the run wrote is."""
+    from metamori.store.read.apart import unlike  # after a kill only
+
+    met = {path for path, entry in now.names.items() if entry.kind == "file"
+           and not now.pifs[entry.inode].was_created and not then.paths(entry.inode)}
+    changed = (unlike(now.pifs, then.pifs) & then.pifs.keys()).difference(settled)
+    return met | {path for inode in changed for path in now.paths(inode)
+                  if (st := lstat_or_none(REAL, path)) is not None and st.st_size > then.pifs[inode].size}
 
 
 def _moved(area: Area) -> list[mm_pif]:
