@@ -192,3 +192,18 @@ def test_what_he_appended_stays_when_the_run_is_killed(lab: Lab, options: list[s
     for index in told.listed:
         done = lab.restore(index, "--to", lab.folder / f"{index}", code=None)
         assert done.returncode in (0, 13) or index in told.lost
+
+
+def test_what_he_appended_stays_at_the_next_commit(lab: Lab) -> None:
+    """In single mode each checkpoint is one: what had been redirected before the last was cut to what it was then."""
+    (lab.work / "f").write_bytes(LONG)
+    program = lab.start("--mode", "single")
+    program.must(["open f rw", "pwrite 3 10 10 1", "close 3", "checkpoint"])
+    with (lab.work / "f").open("ab") as file:
+        file.write(THEIRS)
+    program.must(["checkpoint"])
+    assert (lab.work / "f").stat().st_size == len(LONG + THEIRS)
+    assert program.end() == 0
+    assert (lab.work / "f").read_bytes().endswith(b"o" + THEIRS)
+    lab.restore(3, "--to", lab.folder / "copy")
+    assert (lab.folder / "copy/work/f").read_bytes() == (lab.work / "f").read_bytes()

@@ -32,7 +32,10 @@ def pending(area: Area) -> dict[int, AddressMap]:
         p = area.pif(slot)
         if not p.object or not (p.root or p.flags & lib.MM_VIRTUAL or p.mtime_ns):
             continue
-        found[p.object] = folded(area.ranges(p, 0, 0), run, BLOCK)
+        redirected = folded(area.ranges(p, 0, 0), run, BLOCK)
+        if not (redirected.nbytes or p.flags & lib.MM_VIRTUAL or p.mtime_ns):
+            continue                       # since the last commit: what somebody else has made of it stays
+        found[p.object] = redirected
         if p.flags & lib.MM_VIRTUAL and p.home_limit < p.size:
             for start, end in list(found[p.object].gaps(p.home_limit, p.size)):
                 found[p.object].insert(AML(start, end, run, start))
