@@ -135,12 +135,12 @@ class Visits:
     # -- what has to be ----------------------------------------------------------------------------
 
     def compare(self, want: Seen, have: Seen, exact: set[str], what: str, lost: frozenset[str] = frozenset()) -> None:
-        """Of the exact names. A folder may stay that holds what is nobody's."""
+        """Of the exact names. A folder may stay that holds what is nobody's, also where a file or the like was."""
         wrong = []
         for path in sorted(exact - lost):
             one, other = want.entries.get(path), have.entries.get(path)
-            if one != other and not (one is None and other and other[0] == "folder" and any(
-                    each.startswith(path + "/") for each in have.entries)):
+            if one != other and not (other and other[0] == "folder" and (not one or one[0] != "folder") and any(
+                    each.startswith(path + "/") and each not in exact for each in have.entries)):
                 wrong.append(f"{path}: have {other}, want {one}")
         assert not wrong, self.told(what, *wrong)
 
