@@ -154,9 +154,9 @@ def _restore(arguments: argparse.Namespace, store: Store, changed: list[bytes], 
         recorded = now
     before = store.head.index
     target = partial_checkpoint.without(store, asked, lost) if lost else asked
+    work = restore.move_home(store, target, unknown=arguments.force)
     if lost:
         output.say(f"{texts.lost_text(asked, paths)}; everything else was restored, as checkpoint {target}")
-    work = restore.move_home(store, target, unknown=arguments.force)
     for note in work.notes:
         output.say(note)
     truncated = truncate_stdio(store, asked) if arguments.stdio else []

@@ -105,7 +105,7 @@ class Visits:
         used = {path for path in ended.touched if self.in_scope(path)}
         beside = {path for path in ended.touched - used if path in self.tracked} | ended.beside
         exact = (self.tracked | used) - beside
-        new = {index: why for index, why in self.lab.messages().items() if index > newest}
+        new = {index: why for index, why in self.messages().items() if index > newest}
         for index, why in new.items():
             if why == "start of run":
                 self.known[index] = Known(before, (self.tracked | used) - ended.beside)
@@ -135,12 +135,12 @@ class Visits:
     # -- what has to be ----------------------------------------------------------------------------
 
     def compare(self, want: Seen, have: Seen, exact: set[str], what: str, lost: frozenset[str] = frozenset()) -> None:
-        """Of the exact names. A folder may stay that holds what is nobody's."""
+        """Of the exact names. A folder may stay that holds what is nobody's, also where a file or the like was."""
         wrong = []
         for path in sorted(exact - lost):
             one, other = want.entries.get(path), have.entries.get(path)
-            if one != other and not (one is None and other and other[0] == "folder" and any(
-                    each.startswith(path + "/") for each in have.entries)):
+            if one != other and not (other and other[0] == "folder" and (not one or one[0] != "folder") and any(
+                    each.startswith(path + "/") and each not in exact for each in have.entries)):
                 wrong.append(f"{path}: have {other}, want {one}")
         assert not wrong, self.told(what, *wrong)
 
@@ -244,19 +244,19 @@ class Visits:
             return entry and (entry[:1] if entry[0] in ("folder", "other") else entry)
         return entry[0], *entry[2:4]
 
-    def indexes(self) -> list[int]:
-        return [each["index"] for each in json.loads(self.verb("log", "--json").out)["checkpoints"]]
+    def messages(self) -> dict[int, str]:
+        return {each["index"]: each["message"] for each in json.loads(self.verb("log", "--json").out)["checkpoints"]}
 
     def between(self) -> None:
         for _ in range(self.random.randrange(1, 5)):
             if self.random.random() < 0.6:
                 self.visit(self.random.randrange(1, 5))
-            index = self.random.choice(self.indexes())
+            index = self.random.choice([*self.messages()])
             if self.random.random() < 0.3:
                 self.copy(index)
             else:
                 self.restore(index)
-        for index in self.indexes():
+        for index in self.messages():
             if self.random.random() < 0.4:
                 self.restore(index)
 

@@ -124,3 +124,88 @@ def test_written_to_and_moved_out_with_the_store_elsewhere(elsewhere: Lab, how: 
         lab.restore(index)
         have = [each.name for each in sorted(lab.work.iterdir()) if each.read_bytes() == data]
         assert have == want, index
+
+
+FIRST = """
+import os
+with open("used", "r+b") as file:
+    file.write(b"run" * 3000)
+os.unlink("used")
+"""
+GIVEN_UP = """
+import metamori, os
+print(metamori.checkpoint())
+{}
+"""
+MEETS = {"removes it": "os.unlink('other')", "moves it": "os.rename('other', 'third')",
+         "writes": "os.pwrite(os.open('other', os.O_RDWR), b'later', 1)", "cuts it": "os.truncate('other', 10)"}
+
+
+@pytest.mark.in_turn("how")
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])
+@pytest.mark.parametrize("how", MEETS)
+def test_given_up_and_met_by_another_name(lab: Lab, how: str, options: list[str]) -> None:
+    """What only the store had one of ours of, and somebody has appended to, is his file from then on. A run that meets
+    it by his name found it so: an index said that it had its old size."""
+    del lab.env["METAMORI_TRACK"]
+    (lab.folder / "out").mkdir()
+    (lab.work / "used").write_bytes(b"o" * 9000)
+    other = lab.folder / "out" / "other"
+    os.link(lab.work / "used", other)
+    assert lab.run([sys.executable, "-c", FIRST]).returncode == 0
+    end = max(lab.messages())
+    assert other.read_bytes() == b"run" * 3000
+    with other.open("ab") as file:
+        file.write(b"his")
+    his = other.read_bytes()
+    done = lab.run([sys.executable, "-c", GIVEN_UP.format(MEETS[how])], *options, "--track", str(lab.work),
+                   cwd=other.parent)
+    assert (done.returncode, done.stderr) == (0, b"")
+    after = {each.name: each.read_bytes() for each in other.parent.iterdir()}
+    taken = int(done.stdout)
+    for index in taken, taken + 1, end, taken:
+        lab.restore(index)
+        want = after if index > taken else {"other": his}
+        assert {each.name: each.read_bytes() for each in other.parent.iterdir()} == want, index
+    lab.verb("verify")
+
+
+LINKS = """
+import metamori, os
+metamori.checkpoint()
+os.link("../out/other", "used")
+with open("used", "r+b") as file:
+    file.write(b"run")
+os.utime("used", ns=(1, 1))
+"""
+
+
+@pytest.mark.in_turn("how")
+@pytest.mark.parametrize("options", [[], ["--isolate"]], ids=["default", "isolated"])
+@pytest.mark.parametrize("how", MEETS)
+def test_left_as_it_was_and_met_by_another_name(lab: Lab, how: str, options: list[str]) -> None:
+    """A restore takes the run's name from somebody's file, which stays as it is. Who links it anew has that, and not
+    what it was when a run first saw it."""
+    del lab.env["METAMORI_TRACK"]
+    (lab.folder / "out").mkdir()
+    (lab.folder / "out" / "other").write_bytes(b"o" * 9000)
+    assert lab.run([sys.executable, "-c", LINKS]).returncode == 0
+    end = max(lab.messages())
+    lab.restore(1)
+    other = lab.work / "other"
+    os.rename(lab.folder / "out" / "other", other)
+    his = other.read_bytes(), other.stat().st_mtime_ns
+    assert his == (b"run" + b"o" * 8997, 1)
+
+    def seen() -> dict[str, tuple[bytes, int]]:
+        return {each.name: (each.read_bytes(), each.stat().st_mtime_ns) for each in lab.work.iterdir()}
+
+    done = lab.run([sys.executable, "-c", GIVEN_UP.format(MEETS[how])], *options)
+    assert (done.returncode, done.stderr) == (0, b"")
+    after, taken = seen(), int(done.stdout)
+    for index, want in (taken, {"other": his}), (taken + 1, after), (end, None), (taken, {"other": his}):
+        if lab.verb("restore", index, code=None).returncode == 12:
+            assert index == end
+        else:
+            assert want in (None, seen()), index
+    lab.verb("verify")

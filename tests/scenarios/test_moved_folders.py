@@ -186,3 +186,13 @@ def test_moved_out_of_the_scope_which_a_later_run_widens(lab: Lab) -> None:
         if index == last:
             assert (lab.work / "new" / "a").read_text() == "a1\n2\n" and not (lab.work / "in").exists()
     lab.verb("verify")
+
+
+def test_a_file_where_a_folder_was(lab: Lab) -> None:
+    """In an isolated run that is killed: the folder is back in its place, as private as it was."""
+    (lab.work / "in").mkdir(0o700)
+    (lab.work / "in" / "a").write_text("a")
+    lab.run(["sh", "-c", "mv in there; mv there in"])
+    before = lab.state()
+    lab.run(["sh", "-c", "mv in there; echo file > in; kill -9 $$"], "--isolate")
+    lab.assert_state(before, "after the kill")

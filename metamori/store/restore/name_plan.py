@@ -45,9 +45,6 @@ class NamesPlan:
         self._homes = {home.inode: home.name for home in homes}
         self._kept_dev = door.lstat(layout.kept_folder).st_dev
         self._others: dict[bytes, bool] = {}          # of folders: `_has_others`
-        self._moved = self._moved_folders()
-        self._leaving: list[NameEntry] = []
-        self._in_place: dict[bytes, NameEntry] = {}   # path there -> as it is here
         self._sources: dict[int, bytes] = {}
         self._drops: list[NameOp] = []
         self.notes: list[str] = []
@@ -56,11 +53,7 @@ class NamesPlan:
         self.blocked = self._in_the_way() if yields else set[bytes]()
         if self.blocked:
             self._there = there.only(there.names.keys() - self.blocked, there.pifs)
-            self._moved = self._moved_folders()
-            self._leaving, self._in_place = [], {}
             self._compare()
-        self._going = {entry.path for entry in self._leaving}
-        self._links = {entry.path for entry in self._leaving if entry.kind == "symlink"}
         self._plan_stages()
         made = self._make_folders()
         arrivals = self._arrivals()
@@ -92,6 +85,30 @@ class NamesPlan:
                 return None
             folder = os.path.dirname(folder)
         return lstat_or_none(self._door, path)
+
+    def _in_its_way(self, entry: NameEntry) -> bytes:
+        """The path of what is nobody's and will be where a name is to come, or a folder around it: it is there already,
+        or a folder that moves brings it along. Where a folder is only made, another may be."""
+        path, found = self._at_last(entry.path)
+        if found and not (entry.kind == "dir" and entry.path not in self._origins and stat.S_ISDIR(found.st_mode)):
+            return path
+        around = next(((place, at) for _, place, at in self._untracked_around(entry.path) if at), None)
+        return b"" if around is None or stat.S_ISDIR(around[1].st_mode) else around[0]
+
+    def _at_last(self, path: bytes) -> tuple[bytes, os.stat_result | None]:
+        """What will be at a path once names have gone and folders have moved, and where it is now."""
+        origin = self._origin(path)
+        leaves = origin in self._going or origin in self._moved or self._carried(origin) != path
+        return origin, None if leaves else self._left(origin)
+
+    def _origin(self, path: bytes) -> bytes:
+        """Where that is now which is at a path when folders have moved; it is there only if `_carried` says so too."""
+        folder = os.path.dirname(path)
+        while len(folder) > 1 and self._origins:
+            if folder in self._origins:
+                return self._origins[folder] + path[len(folder):]
+            folder = os.path.dirname(folder)
+        return path
 
     # -- comparing -------------------------------------------------------------------------------
 
@@ -142,6 +159,10 @@ class NamesPlan:
 
     def _compare(self) -> None:
         """Split what is here into what is in place (or is carried there) and what has to leave."""
+        self._moved = self._moved_folders()
+        self._origins = {new: old for old, (new, _) in self._moved.items()}
+        self._leaving: list[NameEntry] = []
+        self._in_place: dict[bytes, NameEntry] = {}   # path there -> as it is here
         gone: set[bytes] = set()
         self._several: dict[tuple[int, int], list[NameEntry]] | None = None   # `_wanted_of`, once it is asked
         for entry in self._here.existing():
@@ -156,6 +177,8 @@ class NamesPlan:
             self._leaving.append(entry)
             if entry.kind == "dir":
                 gone.add(entry.path)
+        self._going = {entry.path for entry in self._leaving}
+        self._links = {entry.path for entry in self._leaving if entry.kind == "symlink"}
 
     def _parts(self, entry: NameEntry, target: bytes) -> bool:
         """Whether a symbolic link or fifo has another name by now, and is to be unlike that one. What cannot be made
@@ -189,22 +212,12 @@ class NamesPlan:
 
     def _in_the_way(self) -> set[bytes]:
         """Names that are to be, and cannot: something is there, or around them, that is nobody's of the runs."""
-        going = {entry.path for entry in self._leaving}
-        stuck = {self._carried(path) for path in going if self._has_others(path)}
+        stuck = {self._carried(path) for path in self._going if self._has_others(path)}
         found: set[bytes] = set()
         for entry in self._there.existing():
-            if entry.path in self._in_place and entry.kind != "dir":
-                continue
-            stat_of = lstat_or_none(self._door, entry.path)
-            if entry.path in self._in_place:
-                if stat_of is not None and not stat.S_ISDIR(stat_of.st_mode):
-                    found.add(entry.path)
-                continue
-            is_dir = stat_of is not None and stat.S_ISDIR(stat_of.st_mode)
-            moves = entry.path in self._moved or self._carried(entry.path) != entry.path   # with all that is in it
-            if os.path.dirname(entry.path) in found or (entry.kind != "dir" and entry.path in stuck) or (
-                    stat_of is not None and not moves and entry.path not in going
-                    and not (is_dir and entry.kind == "dir")):
+            stays = entry.kind != "dir" and entry.path in self._in_place
+            cannot_be = entry.path in stuck and (entry.kind != "dir" or entry.path in self._origins)
+            if os.path.dirname(entry.path) in found or (not stays and (cannot_be or self._in_its_way(entry))):
                 found.add(entry.path)
         return found
 
@@ -289,7 +302,7 @@ class NamesPlan:
             staying.add(path)
             place = self._carried(path)
             self.notes.append(f"{os.fsdecode(place)} holds other files; it stays")
-            if self._there.names.get(place, _NOTHING).kind not in ("absent", "dir"):
+            if place in self._origins or self._there.names.get(place, _NOTHING).kind not in ("absent", "dir"):
                 raise ChangedOutside(f"{os.fsdecode(path)} would be removed, but holds other files", (path,))
 
     # -- arriving --------------------------------------------------------------------------------
@@ -302,6 +315,8 @@ class NamesPlan:
         for entry in self._there.existing():
             for folder in self._missing_around(entry.path):
                 ops.setdefault(folder, NameOp("mkdir", folder, mode=0o777 & ~umask()))
+            if entry.kind == "dir" or entry.path not in self._in_place:
+                self._require_free(entry)
             if entry.path in from_aside:
                 ops[entry.path] = NameOp("rename", from_aside[entry.path], entry.path, entry.inode)
             elif entry.kind == "dir" and ((here := self._in_place.get(entry.path)) is None
@@ -310,21 +325,25 @@ class NamesPlan:
         return [ops[path] for path in sorted(ops, key=_depth)]
 
     def _missing_around(self, path: bytes) -> Iterable[bytes]:
-        folder = os.path.dirname(path)
-        while len(folder) > 1 and self._untracked(folder) and (
-                folder in self._going or folder in self._moved or self._left(folder) is None):
+        for folder, _, found in self._untracked_around(path):
+            if found:
+                return
             yield folder
+
+    def _untracked_around(self, path: bytes) -> Iterator[tuple[bytes, bytes, os.stat_result | None]]:
+        """Folders that no index knows, the nearest first, and what `_at_last` says of each."""
+        folder = os.path.dirname(path)
+        while len(folder) > 1 and self._untracked(folder):
+            yield folder, *self._at_last(folder)
             folder = os.path.dirname(folder)
 
     def _untracked(self, folder: bytes) -> bool:
         entry = self._there.names.get(folder)
         return (entry is None or entry.kind == "absent") and self._carried(folder) == folder
 
-    def _require_free(self, path: bytes) -> None:
+    def _require_free(self, entry: NameEntry) -> None:
         """Nothing untracked may be where something has to go: found out before anything is touched."""
-        leaves = path in self._going or path in self._moved or self._carried(path) != path
-        free = leaves or self._left(path) is None
-        if not free:
+        if path := self._in_its_way(entry):
             raise ChangedOutside(f"{os.fsdecode(path)} is in the way: it was made by somebody else", (path,))
 
     def _arrivals(self) -> list[NameOp]:
@@ -337,7 +356,6 @@ class NamesPlan:
                 if entry.kind != "file" and _attributes(self._in_place[entry.path]) != _attributes(entry):
                     ops.append(_special(entry))
                 continue
-            self._require_free(entry.path)
             if entry.kind == "file":
                 source = self._source(entry.inode)
                 ops.append(NameOp("link" if source else "create", entry.path, source, entry.inode))
