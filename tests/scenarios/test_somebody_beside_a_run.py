@@ -105,7 +105,7 @@ def test_a_file_with_redirected_bytes(lab: Lab, way: Callable[[Path], None], opt
 
 @pytest.mark.parametrize("how", ["inside", "by a verb"])
 @MODES
-@pytest.mark.parametrize("way", [put_over, made_anew, removed], ids=lambda way: way.__name__)
+@WAYS
 def test_a_file_that_is_to_go_back(lab: Lab, way: Callable[[Path], None], options: list[str], how: str) -> None:
     """It was made anew with what was in the buffer, and zeros otherwise, as if these were its bytes then."""
     program = written(lab, options)
@@ -120,23 +120,6 @@ def test_a_file_that_is_to_go_back(lab: Lab, way: Callable[[Path], None], option
     assert lab.state().get("f") == theirs
     assert program.end() == 0
     all_or_lost(lab)
-
-
-@pytest.mark.parametrize("how", ["inside", "by a verb"])
-@MODES
-def test_a_moved_file_that_is_to_go_back(lab: Lab, options: list[str], how: str) -> None:
-    """It could not, though all of it was there."""
-    program = written(lab, options)
-    at_one = program.ask("tree")
-    program.must(["open f rw", "pwrite 3 8192 8192 1", "close 3"])
-    moved(lab.work / "f")
-    if how == "inside":
-        assert program.ask("restore 1") == "0"
-    else:
-        lab.restore(1)
-    assert program.ask("tree") == at_one
-    assert program.end() == 0
-    assert honest.tree_of(lab.work) == at_one
 
 
 @WAYS

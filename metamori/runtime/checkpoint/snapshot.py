@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import stat
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from metamori._area import ffi, lib
-from metamori.runtime.area import name_journal, wal
+from metamori.runtime.area import name_journal, wal, whereabouts
 from metamori.runtime.area.run_area import BLOCK, NO_LIMIT, Area, proc_folder
 from metamori.runtime.checkpoint.cut import (
     Cut,
@@ -27,7 +27,6 @@ from metamori.runtime.checkpoint.cut import (
     start,
     unflushed_bytes,
 )
-from metamori.runtime.checkpoint.places import Places, open_home
 from metamori.runtime.checkpoint.shared_mappings import Capture, is_copied, now_a_copy, release
 from metamori.store.format.records import FitEntry, InheritedEntry, ProcessEntry
 from metamori.store.io.os_io import REAL
@@ -77,7 +76,7 @@ def take(area: Area, store: Store, parent: State, capture: Capture, held: Mappin
             cut.found.setdefault(path, cut.look(path))
     if head.flags & lib.MM_JOB:
         cut.partly_written = looks.partly_written()
-    places = Places(area, cut, store, parent)
+    places = _Places(cut, store, parent)
     others = list(dict.fromkeys((*looks.other_files(), *area.mapped())))
     if any(area.may_have_changed_unseen(slot) for slot in others):
         cut.preimages = [*looks.preimages()]
@@ -222,13 +221,43 @@ def _arrived_with(cut: Cut, area: Area, folder: bytes, walked: set[bytes]) -> No
                 cut.came_along.add(path)
 
 
-def _other_name(area: Area, slot: int, cut: Cut, places: Places, kept_folder: bytes) -> None:
+class _Places:
+    """The touched paths, for whoever looks for a file: a checkpoint may have ten thousand of both."""
+
+    def __init__(self, cut: Cut, store: Store, parent: State) -> None:
+        self._cut, self._store, self._parent = cut, store, parent
+        self._by_identity: dict[tuple[int, int], bytes] | None = None   # where the cut found files, once somebody asks
+        self._known: dict[tuple[int, int], list[int]] = {}   # the parent's files, once somebody asks
+
+    def of(self, pif: mm_pif, first: bytes) -> Iterator[bytes]:
+        """Where a file may be that was at `first`."""
+        yield first
+        for inode in (pif.object,) if pif.object else self._objects(pif):
+            yield from self._parent.paths(inode)
+        if self._by_identity is None:
+            self._by_identity = {}
+            for path, found in self._cut.complete().found.items():
+                if found.st:
+                    self._by_identity.setdefault((found.st.st_dev, found.st.st_ino), path)
+        if (pif.dev, pif.ino) in self._by_identity:
+            yield self._by_identity[pif.dev, pif.ino]
+
+    def _objects(self, pif: mm_pif) -> Iterator[int]:
+        """What a file may be that the run has just come to: whoever looks there sees whether it is that."""
+        if not self._known:
+            for inode, known in self._parent.pifs.items():
+                self._known.setdefault((whereabouts.device(known.dev), known.ino), []).append(inode)
+        yield from self._known.get((pif.dev, pif.ino), ())
+        yield self._store.find_object(pif.dev, pif.ino, pif.btime_ns)
+
+
+def _other_name(area: Area, slot: int, cut: Cut, places: _Places, kept_folder: bytes) -> None:
     """A file that lost one of several names is known by another now, and needs no link in the store."""
     p = area.pif(slot)
     if p.flags & lib.MM_NAMELESS:
         return
     first = area.pif_path(p)
-    for path in places.of(slot, p, first):
+    for path in places.of(p, first):
         st = cut.look(path).st
         if st and _is_there(cut, p, path, st):
             if path != first:              # somebody outside of the run may have moved it: nobody has noted that
@@ -268,7 +297,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes, parent: State) -> 
     if not p.flags & lib.MM_NAMELESS:
         cut.found.setdefault(path, cut.look(path))
     if st is None and not p.flags & lib.MM_LEFT:
-        home, st = open_home(area, slot, p)
+        home, st = _open_home(area, slot, p)
         if st and head.flags & lib.MM_JOB and not p.flags & lib.MM_NAMELESS:
             home = _renamed(area, cut, p, home)
             path = area.pif_path(p)
@@ -282,7 +311,7 @@ def _pif(area: Area, slot: int, cut: Cut, kept_folder: bytes, parent: State) -> 
         (p.old_size, p.old_mtime_ns, p.old_mode, p.old_uid, p.old_gid),
         # the parent may be of a branch that does not know it: all is new to that
         area.ranges(p, *((head.committed_epoch + 1, head.committed_block) if p.object in parent.pifs else (0, 0))),
-        held=None if itself or not st else open_home(area, slot, p)[1],
+        held=None if itself or not st else _open_home(area, slot, p)[1],
         tail=NO_LIMIT if p.flags & lib.MM_VIRTUAL else p.size)
 
 
@@ -309,6 +338,22 @@ def _renamed(area: Area, cut: Cut, pif: mm_pif, link: bytes) -> bytes:
         return link
     area.set_path(pif, path)
     return path
+
+
+def _open_home(area: Area, slot: int, pif: mm_pif) -> tuple[bytes, os.stat_result | None]:
+    """A file that only a descriptor still holds: through that descriptor."""
+    for process in area.slots():
+        pid = area.process(process).pid
+        for fd, fit in area.descriptors(process).items():
+            if area.fit(fit).slot == slot:
+                path = b"%s/fd/%d" % (proc_folder(pid), fd)
+                try:
+                    st = os.stat(path)
+                except OSError:
+                    continue
+                if (st.st_dev, st.st_ino) == (pif.dev, pif.ino):
+                    return path, st
+    return b"", None
 
 
 def _processes(area: Area, cut: Cut, slots: Iterable[int], programs: Mapping[int, bytes]) -> None:

@@ -9,7 +9,6 @@ from metamori._area import lib
 from metamori.runtime.area import wal
 from metamori.runtime.area.run_area import BLOCK, CHUNK, NO_LIMIT, Area
 from metamori.runtime.checkpoint import sync
-from metamori.runtime.checkpoint.places import is_at, is_redirected
 from metamori.runtime.checkpoint.session_state import SessionState
 from metamori.store.format.layout import parse_record_name
 from metamori.store.format.records import KeptHome
@@ -32,10 +31,7 @@ def pending(area: Area) -> dict[int, AddressMap]:
         p = area.pif(slot)
         if not p.object or not (p.root or p.flags & lib.MM_VIRTUAL or p.mtime_ns):
             continue
-        redirected = folded(area.ranges(p, 0, 0), run, BLOCK)
-        if not (redirected.nbytes or p.flags & lib.MM_VIRTUAL or p.mtime_ns):
-            continue                       # since the last commit: what somebody else has made of it stays
-        found[p.object] = redirected
+        found[p.object] = folded(area.ranges(p, 0, 0), run, BLOCK)
         if p.flags & lib.MM_VIRTUAL and p.home_limit < p.size:
             for start, end in list(found[p.object].gaps(p.home_limit, p.size)):
                 found[p.object].insert(AML(start, end, run, start))
@@ -80,20 +76,6 @@ def gone_from(area: Area, state: State, objects: Container[int] | None = None) -
     return found
 
 
-def say_lacking(session: SessionState, due: dict[int, AddressMap]) -> None:
-    """Of files that somebody outside of the run has taken from their names, and that were not found near: what the run
-    wrote into them gets into no file."""
-    area = session.area
-    if area.head.flags & lib.MM_JOB:
-        return
-    pifs = [p for p in map(area.pif, area.pifs()) if p.object in due and due[p.object].nbytes and is_redirected(p)
-            and not p.flags & lib.MM_KEPT]
-    if paths := sorted({path for p in pifs if not is_at(p, path := area.pif_path(p))}):
-        more = f" and {len(paths) - 3} others" if len(paths) > 3 else ""
-        session.said = ("moved or removed by others, so what the run wrote last is in no file: "
-                        + ", ".join(map(os.fsdecode, paths[:3])) + more)
-
-
 def put_home(session: SessionState, index: int) -> None:
     """Commit: every buffered byte is written back; the run area starts from a clean table. The index is the newest.
 
@@ -113,7 +95,6 @@ def put_home(session: SessionState, index: int) -> None:
                 came = aside - {each.inode for each in store.head.kept}
                 only = safety_copies.of_run(store, area.head.run) | came
                 safety_copies.keep(store, index, area.head.run, clone=session.durable, only=only)
-        say_lacking(session, due)
         _all_at_home(area)
         size = store.buffers.size(area.head.run)
         area.head.next_block = max(area.head.next_block, -(-size // CHUNK) * (CHUNK // BLOCK))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from metamori._area import lib
 from metamori.runtime.area.run_area import Area
 from metamori.runtime.checkpoint import auto_prune, outside
-from metamori.runtime.checkpoint.places import Nearby, is_at, is_redirected
 from metamori.runtime.checkpoint.session import Session
-from metamori.runtime.checkpoint.write_back import gone_from, kept_homes, make_durable, pending, say_lacking
+from metamori.runtime.checkpoint.write_back import gone_from, kept_homes, make_durable
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.io.os_io import REAL
 from metamori.store.prune import spare
-from metamori.store.restore import restore, resume_point, safety_copies
+from metamori.store.restore import restore, resume_point
 from metamori.store.restore.resume_point import END
 from metamori.tables.pif import later, nearest_ns
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from metamori._area import mm_pif
     from metamori.store.format.records import PifEntry
-    from metamori.store.read.state import State
 
 _ELSEWHERE = lib.MM_NAMELESS | lib.MM_LEFT | lib.MM_COPIED
 
@@ -60,16 +58,13 @@ def finish(session: Session, reason: str, killed: bool, over: bool = False) -> i
         with area.session_lock(), area.frozen():
             rollback.back(session, area.head.restoring - 1, again=True)
     area.give_room(checkpoint=False)
-    goes_back = killed and area.head.flags & lib.MM_ISOLATE
-    moved = _moved(area) if goes_back else []
     _take_up(session)
-    if not goes_back:
+    if not (killed and area.head.flags & lib.MM_ISOLATE):
         return session.last_checkpoint(reason, home=True, over=over)
     index = session.last_checkpoint(reason, home=False) if not session.single else _last_single(session, reason)
     with area.session_lock():
         make_durable(session, index)
-        say_lacking(session, pending(area))
-        _leave_at(session, index, committed, set(map(area.pif_path, moved)))
+        _leave_at(session, index, committed)
     return index
 
 
@@ -82,12 +77,10 @@ def _take_up(session: Session) -> None:
     isolated = area.head.flags & (lib.MM_ISOLATE | lib.MM_SINGLE) == lib.MM_ISOLATE
     with area.session_lock():
         now = store.state(area.head.parent)
-        slots, near = {slot: area.pif(slot) for slot in area.pifs()}, Nearby(area)
+        slots = {slot: area.pif(slot) for slot in area.pifs()}
         for slot in slots.keys() - area.dirty():
             p = slots[slot]
-            if is_redirected(p) and not is_at(p, area.pif_path(p)) and any(near.of(slot, p, area.pif_path(p))):
-                area.touch_pif(slot)
-            elif p.object in now.pifs and not p.flags & _ELSEWHERE:
+            if p.object in now.pifs and not p.flags & _ELSEWHERE:
                 st = lstat_or_none(REAL, area.pif_path(p))
                 if st is not None and (st.st_dev, st.st_ino) == (p.dev, p.ino) and (
                         _is_changed(p, now.pifs[p.object], st, isolated)) and (
@@ -123,39 +116,15 @@ def _comes_back(session: Session) -> bool:
     return head.tree.processes > 0 or (with_memory > 0 and store.meta(with_memory).run == head.run)
 
 
-def _leave_at(session: Session, index: int, committed: int, his: set[bytes]) -> None:
-    """The killed state stays in the store; the user's files are those of the last commit. his: names that somebody
-    outside of the run has given to its files."""
+def _leave_at(session: Session, index: int, committed: int) -> None:
+    """The killed state stays in the store; the user's files are those of the last commit."""
     store, area = session.store, session.area
     # names are at `index`, bytes in place still at `committed`: only names and attributes have to move. Not so of files
     # that were settled, or were about to be when their process was killed: then only their pre-images tell of it
     settled = [p.object for p in map(area.pif, area.pifs()) if p.flags & lib.MM_SETTLED or p.saved]
-    now, then = store.state(index), store.state(committed)
-    if not area.head.flags & lib.MM_JOB:
-        his |= _not_the_runs(now, then, settled)
-    if here := {now.names[path].inode for path in his & now.names.keys()}:
-        safety_copies.keep(store, index, area.head.run, clone=session.durable, only=here)
     restore.move_names(store, index, committed, settled, area.head.run, True, kept_homes(session),
                     None if area.pids() else area.retire, is_all_known=True,
-                    but=his.union(gone_from(area, now)))
-
-
-def _not_the_runs(now: State, then: State, settled: list[int]) -> set[bytes]:
-    """Names of files that the run has only met, and of those that have more in place than was there: nothing of what
-    the run wrote is."""
-    from metamori.store.read.apart import unlike  # after a kill only
-
-    met = {path for path, entry in now.names.items() if entry.kind == "file"
-           and not now.pifs[entry.inode].was_created and not then.paths(entry.inode)}
-    changed = (unlike(now.pifs, then.pifs) & then.pifs.keys()).difference(settled)
-    return met | {path for inode in changed for path in now.paths(inode)
-                  if (st := lstat_or_none(REAL, path)) is not None and st.st_size > then.pifs[inode].size}
-
-
-def _moved(area: Area) -> list[mm_pif]:
-    """Files that somebody outside of the run has taken from their names by now."""
-    return [p for p in map(area.pif, () if area.head.flags & lib.MM_JOB else area.pifs())
-            if not p.flags & _ELSEWHERE and not is_at(p, area.pif_path(p))]
+                    but=gone_from(area, store.state(index)))
 
 
 def close(session: Session, killed: bool = False) -> None:

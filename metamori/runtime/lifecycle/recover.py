@@ -97,7 +97,7 @@ def _finish(store: Store, not_here: Callable[[bytes], bool]) -> str:
     except (ValueError, OverflowError, LookupError, struct.error) as error:    # numbers that nothing can have
         raise Damaged(f"what the last run left in {folder} makes no sense: {error}") from error
     close(session, killed=True)
-    return f"the last run was killed: its state is checkpoint {index}" + (f"; {session.said}" if session.said else "")
+    return f"the last run was killed: its state is checkpoint {index}"
 
 
 def _renumber(store: Store, area: Area) -> None:

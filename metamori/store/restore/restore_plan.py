@@ -312,20 +312,16 @@ def _without_gone(store: Store, now: State, then: State, homes: Container[int], 
     """Both without the files, or names of them, that somebody else has taken away or replaced: they are not made anew,
     empty as they would be, but stay away, and are found to be gone. And those that are nowhere (they left the scope, or
     somebody took them away by another name) of which the store has all: they are made anew."""
-    present = {entry.path: lstat_or_none(store.door, entry.path) for entry in now.existing()
-               if entry.kind in ("file", "dir")}
-    gone = {path: now.names[path].inode for path, found in present.items() if now.names[path].kind == "file" and (
-        path in but or not (found and stat.S_ISREG(found.st_mode)))}
-    folders = {path for path, found in present.items() if now.names[path].kind == "dir" and not (
-        found and stat.S_ISDIR(found.st_mode))}
+    gone = {entry.path: entry.inode for entry in now.existing() if entry.kind == "file" and not (
+        entry.path not in but and (found := lstat_or_none(store.door, entry.path)) and stat.S_ISREG(found.st_mode))}
     nowhere = {inode for inode in gone.values() if all(path in gone for path in now.paths(inode))}
     anew = {inode for inode in then.pifs if then.paths(inode) and not now.paths(inode) and inode not in homes}
     lost = {inode for inode in anew if any(piece.kind in (HOME, LOST) for piece in then.pieces(inode))}
     nowhere |= lost
-    if gone or nowhere or folders:
+    if gone or nowhere:
         stays = {path for path, entry in then.names.items()
                  if entry.kind != "file" or (entry.inode not in nowhere and gone.get(path) != entry.inode)}
-        now, then = now.only(now.names.keys() - gone - folders, now.pifs), then.only(stays, then.pifs)
+        now, then = now.only(now.names.keys() - gone, now.pifs), then.only(stays, then.pifs)
     return now, then, anew - lost
 
 
