@@ -33,11 +33,13 @@ from metamori.store.format import files
 from metamori.store.format.records import Head, Identity
 from metamori.store.io import commit
 from metamori.store.io.buffers import BLOCK_BYTES
-from metamori.store.read.head import is_of_another, kept_homes, kept_now
+from metamori.store.io.commit import lstat_or_none
+from metamori.store.read.head import identity_of, is_of_another, kept_homes, kept_now
 from metamori.store.read.holders import Losses
 from metamori.store.read.store import Store
 from metamori.store.restore import external_changes, partial_checkpoint, restore
 from metamori.store.restore.resume_point import BEFORE_RESTORE, BEFORE_RUN
+from metamori.tables.record import replace
 
 LOCK_S = 60.0
 SAY_S = 5.0
@@ -285,7 +287,8 @@ class Disk:
         head = Head(index, identities, tuple(kept_now(store.door, store.layout, each) for each in homes),
                     store.newest, store.undo_log.last())
         commit.write_file(store.door, store.layout.head, files.encode_head(head, store.layout.id), durable)
-        self._write("job", job | {"told": told + [os.path.basename(node.path) for node in nodes]})
+        over = max([job.get("over", 0), *(node.meta(node.newest).time_ns for node in nodes)])
+        self._write("job", job | {"told": told + [os.path.basename(node.path) for node in nodes], "over": over})
         store.refresh()
 
     # -- on its machine --------------------------------------------------------------------------------
@@ -331,6 +334,31 @@ class Disk:
         os.rename(self._left, over)        # at once: a part of it would be completed again
         shutil.rmtree(over)
         return said
+
+    def look_again(self) -> None:
+        """On its machine, after a job. Who has noted a file by one name knows nothing of what another run did by other
+        names; what is as the index says, and was not changed since all were over, is what they have left."""
+        store, job = self.store, self._read("job")
+        if not (over := job.pop("over", 0)):
+            return
+        head, state = store.head, store.state(store.head.index)
+
+        def seen(noted: Identity) -> Identity:
+            entry, found = state.names.get(noted.path), lstat_or_none(store.door, noted.path)
+            pif = state.pifs.get(entry.inode) if entry and entry.kind == "file" else None
+            if not pif or not found or found.st_ctime_ns > over:
+                return noted
+            now = identity_of(noted.path, found)
+            is_it = (now.dev, now.ino) == (noted.dev, noted.ino) and (now.size, now.mtime_ns) == (
+                pif.size, pif.mtime_ns) and (found.st_mode, found.st_uid, found.st_gid) == (pif.mode, pif.uid, pif.gid)
+            return now if is_it else noted
+
+        identities = tuple(map(seen, head.identities))
+        if identities != head.identities:
+            head = replace(head, identities=identities)
+            commit.write_file(store.door, store.layout.head, files.encode_head(head, store.layout.id))
+            store.refresh()
+        self._write("job", job)
 
     def require_movable(self, index: int) -> None:
         """To an index of the job's store: ChangedOutside, Damaged before anything is touched."""

@@ -182,4 +182,5 @@ def _at_rest(disk: Disk) -> list[str]:
     said = disk.complete()
     disk.store.settle_in()
     disk.store.refresh()
+    disk.look_again()
     return said
