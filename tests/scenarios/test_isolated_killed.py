@@ -165,3 +165,17 @@ def test_what_an_undo_record_has_of_a_file_not_used(lab: Lab, later: str) -> Non
     assert (lab.work / "f").read_bytes() == b"n" * 30000
     lab.restore(first)
     assert (lab.work / "f").read_bytes() == b"o" * 30000
+
+
+@pytest.mark.in_turn("beginning")
+@pytest.mark.parametrize("end", ["kill", "kill all"])
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_used_after_its_first_checkpoint(lab: Lab, beginning: str, end: str) -> None:
+    """That has the file as the index before; what the next one has in place must be saved."""
+    file, data, index = begun(lab, beginning)
+    killed = run(lab, end, f"open('g', 'w').close(); metamori.checkpoint(); {PART}")
+    for back in (0, index, 0):
+        lab.restore(back)
+        lab.restore(killed)
+        assert file.read_bytes() == with_part(data)
+        lab.verb("verify")

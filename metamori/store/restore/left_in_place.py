@@ -29,11 +29,11 @@ def of_run(store: Store, run: int, target: int, settled: Collection[int]) -> dic
     for index in indexes:
         meta = store.meta(index)
         # in place there is never more than the run found, so an index has no more of it than the one that it grew from
-        before, said = spoken.get(meta.parent, frozenset()), {pif.inode for pif in meta.pifs}
-        if meta.parent not in spoken:      # what a record has for target only, though the file is so again
-            said |= store.undo_log.spoken_of(target, index)
-        new = said - before - set(settled)
+        before = spoken.get(meta.parent, frozenset())
+        new = {pif.inode for pif in meta.pifs} - before - set(settled)
         spoken[index] = before | new if new else before
+        if meta.parent not in spoken:      # what a record has for target only, though the file is so again
+            new |= store.undo_log.spoken_of(target, index) - set(settled)
         for inode in new & then.pifs.keys():
             if then.paths(inode):
                 found.setdefault(inode, []).extend(
