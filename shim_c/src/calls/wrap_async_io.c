@@ -8,6 +8,7 @@
  * raw one) and, if that went by, when it is mapped.
  */
 #include "calls/calls.h"
+#include "base/loader.h"
 #include "memory/image_engine.h"
 
 #include <dlfcn.h>
@@ -135,24 +136,19 @@ EXPORT int io_uring_setup(unsigned entries, struct io_uring_params *parameters)
     return (int)(r < 0 ? r : sys(SYS_io_uring_setup, entries, parameters));
 }
 
-/* A library that was loaded for one other alone is seen from that one only, and from itself. */
-static void *liburing_s(const char *name, const void *caller)
+/* A library that was loaded for one other alone is seen from there only. */
+static void *liburing_s(const char *name)
 {
-    Dl_info in;
-    void *found = REAL(dlsym)(RTLD_NEXT, name), *handle;
+    void *found = REAL(dlsym)(RTLD_NEXT, name);
     if (!found)
         dlerror();                     /* not the program's own */
-    if (!found && dladdr(caller, &in) && (handle = REAL(dlopen)(in.dli_fname, RTLD_LAZY | RTLD_NOLOAD))) {
-        found = REAL(dlsym)(handle, name);
-        dlclose(handle);
-    }
-    return found;
+    return found ? found : mm_behind_us(name);
 }
 
 #define FROM_LIBURING(name, parameters, ...) \
     EXPORT int name parameters \
     { \
-        int (*real) parameters = (int (*) parameters)liburing_s(#name, __builtin_return_address(0)); \
+        int (*real) parameters = (int (*) parameters)liburing_s(#name); \
         if (!real) \
             return -ENOSYS; \
         long r = may_make_ring(); \
