@@ -15,7 +15,6 @@ from metamori.runtime.checkpoint.cut import Cut, Found
 from metamori.runtime.checkpoint.snapshot import examine
 from metamori.store.format.records import FitEntry, Meta, NameEntry, OffsetEntry, Offsets, PifEntry, UndoEntry
 from metamori.store.io.commit import lstat_or_none
-from metamori.store.read.state import parents
 from metamori.store.read.store import Store
 from metamori.tables.pif import Pif, later, nearest_ns
 from metamori.tables.record import replace
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     Mode = Literal["incremental", "single"]
 
 Identity = tuple[int, int]
-Was = tuple[int, int, int, int, int]       # size, time, mode and owner of a file
 
 
 def kind_of(mode: int) -> NameKind:
@@ -40,10 +38,6 @@ def kind_of(mode: int) -> NameKind:
     if stat.S_ISLNK(mode):
         return "symlink"
     return "fifo" if stat.S_ISFIFO(mode) else "other"
-
-
-def _was(touch: Touch) -> Was:
-    return touch.size, touch.mtime_ns, touch.mode, touch.uid, touch.gid
 
 
 GONE = 0                                   # no file's mode: of one that the run cannot find any more
@@ -163,21 +157,17 @@ class Fold:
     def _has_left(self, inode: int) -> bool:
         """The scope, for good: if it has a name again, its bytes are not those that an index knows."""
         pif = self.pifs.get(inode) or self.before.pifs.get(inode)
-        return bool(pif and pif.was_deleted and not pif.kept)
+        return bool(pif and pif.was_deleted and not pif.kept) or (
+            self._was_nobodys(inode) and not self.before.paths(inode))
 
-    def _was_nobodys(self, inode: int, was: Was) -> bool:
-        """Whether no name of the runs' led to a file when this one began. It had left the scope; was given up, since
-        somebody had changed it by another name (store/restore/kept_changes.py); or a restore had taken ours and left it
-        as no index has it. was: when the run came to it."""
-        then, head = self.store.state(self.store.head.index), self.store.head
+    def _was_nobodys(self, inode: int) -> bool:
+        """Whether no name of the runs' led to a file when the run began, nor one in the store: it had left the scope,
+        or was given up since somebody had changed it by another name (store/restore/kept_changes.py)."""
+        then = self.store.state(self.store.head.index)
         pif = then.pifs.get(inode)
-        if pif is None or (pif.was_deleted and not pif.kept) or then.paths(inode):
-            return bool(pif and pif.was_deleted and not pif.kept)
-        if all(each.inode != inode for each in head.kept):
-            return bool(pif.kept)
-        if self.in_job or inode in self.pifs or self.before.pifs.get(inode) != pif:
-            return False
-        return (pif.size, pif.mtime_ns, pif.mode, pif.uid, pif.gid) != (was[0], nearest_ns(was[1]), *was[2:])
+        if pif is None or not pif.kept:
+            return bool(pif and pif.was_deleted)
+        return not then.paths(inode) and all(each.inode != inode for each in self.store.head.kept)
 
     def _object(self, identity: Identity, btime_ns: int, fresh: bool) -> tuple[int, bool]:
         """The store's number of a file, and whether the store has not seen it before."""
@@ -193,19 +183,18 @@ class Fold:
         self._knows(identity, inode)
         return inode, True
 
-    def _present(self, identity: Identity, btime_ns: int, was: Was, fresh: bool = False) -> tuple[int, bool]:
+    def _present(self, identity: Identity, btime_ns: int, fresh: bool = False) -> tuple[int, bool]:
         """The same of a file that is there now. One that has left the scope, or that a restore has made anew since, is
         not it: out there was a further name of what it had been."""
         inode, new = self._object(identity, btime_ns, fresh)
-        if not fresh and (self._has_left(inode) or self._is_elsewhere(inode, identity) or (
-                self._was_nobodys(inode, was) and not self.before.paths(inode))):
+        if not fresh and (self._has_left(inode) or self._is_elsewhere(inode, identity)):
             return self._object(identity, btime_ns, True)
         return inode, new
 
-    def _stood(self, identity: Identity, btime_ns: int, was: Was) -> tuple[int, bool]:
+    def _stood(self, identity: Identity, btime_ns: int) -> tuple[int, bool]:
         """The same of a file that was there before the run. One that was nobody's by then is not it."""
         inode, new = self._object(identity, btime_ns, False)
-        return self._object(identity, btime_ns, True) if self._was_nobodys(inode, was) else (inode, new)
+        return self._object(identity, btime_ns, True) if self._was_nobodys(inode) else (inode, new)
 
     def _is_elsewhere(self, inode: int, identity: Identity) -> bool:
         """Whether the run knows another file as this one."""
@@ -234,7 +223,7 @@ class Fold:
 
     def _file(self, pif: Pif, process: int) -> None:
         inode, new = (pif.object, pif.object not in self.before.pifs) if pif.object else self._present(
-            (pif.dev, pif.ino), pif.btime_ns, self._old(pif), pif.created)
+            (pif.dev, pif.ino), pif.btime_ns, pif.created)
         self.objects[pif.slot] = inode
         self._knows((pif.dev, pif.ino), inode)
         known = self.before.pifs.get(inode)
@@ -415,14 +404,13 @@ class Fold:
         now = lstat_or_none(self.store.door, path)
         if now is None or (now.st_dev, now.st_ino) != (st.st_dev, st.st_ino) or born > st.st_ctime_ns:
             born = 0                       # the program has gone on: it is, or may be, another one's
-        noted = self._note_at((st.st_dev, st.st_ino), born)
-        inode, new = self._present((st.st_dev, st.st_ino), born, _was(noted) if noted else (
-            st.st_size, st.st_mtime_ns, st.st_mode, st.st_uid, st.st_gid))
+        inode, new = self._present((st.st_dev, st.st_ino), born)
         if new and inode not in self.pifs:
             size = st.st_size if stat.S_ISREG(st.st_mode) else 0
             entry = PifEntry(inode, st.st_dev, st.st_ino, born, 0, path, 0, 0, size, NO_LIMIT, size, st.st_mode,
                              st.st_uid, st.st_gid, st.st_mtime_ns, b"")
             self.pifs[inode] = entry
+            noted = self._note_at((st.st_dev, st.st_ino), born)
             self.initial_pifs[inode] = entry if noted is None else replace(
                 entry, size=noted.size if self.in_job and stat.S_ISREG(noted.mode) else size,
                 mtime_ns=noted.mtime_ns, mode=noted.mode, uid=noted.uid, gid=noted.gid)
@@ -454,15 +442,22 @@ class Fold:
 
     def _new_around(self, folder: bytes) -> list[bytes]:
         """Of it and the folders around it, those that were none when they were noted."""
-        return [each for each in (folder, *parents(folder))
-                if (touch := self.cut.touches.get(each)) is not None and not stat.S_ISDIR(touch.mode)]
+        found = []
+        while len(folder) > 1:
+            touch = self.cut.touches.get(folder)
+            if touch is not None and not stat.S_ISDIR(touch.mode):
+                found.append(folder)
+            folder = os.path.dirname(folder)
+        return found
 
     def _in_exchanged_folder(self, path: bytes) -> bool:
         """Whether a folder around it is another one than was there before."""
-        for folder in parents(path):
+        folder = os.path.dirname(path)
+        while len(folder) > 1:
             touch, found = self.cut.touches.get(folder), self.cut.found.get(folder)
             if touch is not None and found is not None and found.st is not None:
                 return (touch.dev, touch.ino) != (found.st.st_dev, found.st.st_ino)
+            folder = os.path.dirname(folder)
         return False
 
     def _initial(self, path: bytes, touch: Touch | None, now: NameEntry) -> NameEntry:
@@ -483,7 +478,7 @@ class Fold:
             slot = self.area.find_pif(touch.dev, touch.ino, touch.btime_ns) if kind == "file" else 0
             inode = self.objects.get(slot, 0) or (self.area.pif(slot).object if slot else 0)
             if not inode:
-                inode, new = self._stood((touch.dev, touch.ino), touch.btime_ns, _was(touch))
+                inode, new = self._stood((touch.dev, touch.ino), touch.btime_ns)
                 if new and inode not in self.initial_pifs:
                     size = touch.size if kind == "file" else 0
                     self.initial_pifs[inode] = PifEntry(
@@ -496,5 +491,8 @@ class Fold:
     # -- descriptors -----------------------------------------------------------------------------
 
     def _fits(self) -> list[FitEntry]:
-        return [replace(fit.entry, inode=(self.objects.get(fit.slot, 0) or self.area.pif(fit.slot).object)
-                        if fit.slot else 0) for fit in self.cut.fits]
+        found = []
+        for fit in self.cut.fits:
+            inode = (self.objects.get(fit.slot, 0) or self.area.pif(fit.slot).object) if fit.slot else 0
+            found.append(replace(fit.entry, inode=inode))
+        return found
