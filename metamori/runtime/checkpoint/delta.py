@@ -13,7 +13,15 @@ from metamori.runtime.area.whereabouts import device
 from metamori.runtime.checkpoint import outside
 from metamori.runtime.checkpoint.cut import Cut, Found
 from metamori.runtime.checkpoint.snapshot import examine
-from metamori.store.format.records import FitEntry, Meta, NameEntry, OffsetEntry, Offsets, PifEntry, UndoEntry
+from metamori.store.format.records import (
+    FitEntry,
+    Meta,
+    NameEntry,
+    OffsetEntry,
+    Offsets,
+    PifEntry,
+    UndoEntry,
+)
 from metamori.store.io.commit import lstat_or_none
 from metamori.store.read.store import Store
 from metamori.tables.pif import Pif, later, nearest_ns
@@ -157,17 +165,7 @@ class Fold:
     def _has_left(self, inode: int) -> bool:
         """The scope, for good: if it has a name again, its bytes are not those that an index knows."""
         pif = self.pifs.get(inode) or self.before.pifs.get(inode)
-        return bool(pif and pif.was_deleted and not pif.kept) or (
-            self._was_nobodys(inode) and not self.before.paths(inode))
-
-    def _was_nobodys(self, inode: int) -> bool:
-        """Whether no name of the runs' led to a file when the run began, nor one in the store: it had left the scope,
-        or was given up since somebody had changed it by another name (store/restore/kept_changes.py)."""
-        then = self.store.state(self.store.head.index)
-        pif = then.pifs.get(inode)
-        if pif is None or not pif.kept:
-            return bool(pif and pif.was_deleted)
-        return not then.paths(inode) and all(each.inode != inode for each in self.store.head.kept)
+        return bool(pif and pif.was_deleted and not pif.kept)
 
     def _object(self, identity: Identity, btime_ns: int, fresh: bool) -> tuple[int, bool]:
         """The store's number of a file, and whether the store has not seen it before."""
@@ -192,9 +190,12 @@ class Fold:
         return inode, new
 
     def _stood(self, identity: Identity, btime_ns: int) -> tuple[int, bool]:
-        """The same of a file that was there before the run. One that was nobody's by then is not it."""
+        """The same of a file that was there before the run. One that had left the scope by then is not it."""
         inode, new = self._object(identity, btime_ns, False)
-        return self._object(identity, btime_ns, True) if self._was_nobodys(inode) else (inode, new)
+        then = self.store.state(self.store.head.index).pifs.get(inode)
+        if then is not None and then.was_deleted and not then.kept:
+            return self._object(identity, btime_ns, True)
+        return inode, new
 
     def _is_elsewhere(self, inode: int, identity: Identity) -> bool:
         """Whether the run knows another file as this one."""
