@@ -74,7 +74,8 @@ def _what_is_kept(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--isolate", action="store_const", const=True,
                         help="write to the files only at the end of the run (single mode: at checkpoints)")
     parser.add_argument("--memory", action="store_const", const=True,
-                        help="save the program's memory too, incrementally, for metamori restart")
+                        help="save the program's memory too, incrementally, for metamori restart. io_uring is refused "
+                             "(EPERM)")
     add_outside(parser)
     parser.add_argument("--strict", action="store_const", const=True,
                         help="track every program by its system calls, as static ones are: also what dynamic programs "

@@ -243,8 +243,8 @@ EXPORT ssize_t msgrcv(int id, void *message, size_t size, long type, int flags)
 /* -- bytes that have to wait for whoever reads or writes at the other end ----------------------------------------------
  *
  * There the kernel ends a write to a pipe or a socket with what has gone so far, and so it does with a read that wants all
- * (MSG_WAITALL), or is of a device that always has more.  What is left follows, also in a process that was brought back in the middle; where a handler of the
- * program's ran too, the short count is the program's own affair.
+ * (MSG_WAITALL), or is of a device that always has more.  What is left follows, also in a process that was brought back in
+ * the middle; where a handler of the program's ran too, the short count is the program's own affair.
  */
 typedef ssize_t (*mover)(int fd, struct msghdr *part, int flags);
 
